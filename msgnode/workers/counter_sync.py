@@ -5,7 +5,8 @@ Rules
 - Every SYNC_INTERVAL seconds a worker sends the counters that changed. So a decision misses at most
   what other workers counted within SYNC_INTERVAL plus the latency.
 - A worker that is new, or was unreachable, is sent everything, including the counts of workers that
-  have ended.
+  have ended. Those of one that is found to have ended soon after are sent then: it may have ended
+  before it could tell them itself.
 - At most MAX_PER_BATCH counters are sent to a worker at once, and none while its link lags. They
   wait, each once, so that the number of counters bounds what waits.
 - A worker that cannot reach the others counts by itself. When they meet again each adds what it
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from time import monotonic
 
 from msgnode.bus.periodic import every
 from msgnode.core.faults import FAULTS
@@ -33,9 +35,14 @@ _NUMBERS = 32  # bytes of a report beside its key
 
 @dataclass(slots=True)
 class _Pending:
-    """The counters still to be sent to another worker, in its current stream."""
+    """The counters still to be sent to another worker, in its current stream.
+
+    `relied_on` are the workers that were up when that began, and tell it their own counts.
+    """
 
     stream: int
+    began: float
+    relied_on: set[str]
     counters: dict[str, dict[Counter, bool]] = field(default_factory=dict)
 
 
@@ -63,10 +70,11 @@ class CounterSync:
         for epoch, other in up.items():
             unsaid = self._unsaid.get(epoch)
             if unsaid is None or unsaid.stream != other.out.stream:
-                unsaid = self._unsaid[epoch] = _Pending(other.out.stream)
+                unsaid = self._unsaid[epoch] = _Pending(other.out.stream, monotonic(), {*up})
                 for name, rates in self._shared.items():
                     unsaid.counters[name] = dict.fromkeys(rates.everything(), True)
             else:
+                self._tell_for_ended(unsaid, up)
                 for name, counters in changed.items():
                     waiting = unsaid.counters[name]
                     for counter in counters:
@@ -78,6 +86,18 @@ class CounterSync:
                 if waiting and other.out.has_room:
                     with FAULTS.kept_to("worker link"):
                         self._tell(other, name, waiting, up)
+
+    def _tell_for_ended(self, unsaid: _Pending, up: Mapping[str, LinkedWorker]) -> None:
+        """Have the counts of those sent that have ended since a worker came."""
+        if not unsaid.relied_on or not (ended := unsaid.relied_on - up.keys()):
+            return
+        unsaid.relied_on -= ended
+        if monotonic() - unsaid.began > 3 * self._transport.timeout:
+            unsaid.relied_on.clear()
+            return
+        for name, rates in self._shared.items():
+            of_them = (each for each in rates.everything() if ended & each.others.keys())
+            unsaid.counters[name].update(dict.fromkeys(of_them, True))
 
     def _heard(self, other: LinkedWorker, message: CounterReport) -> None:
         """Merge the counts of another worker."""

@@ -103,6 +103,30 @@ def _told_before_the_commit() -> None:
     GroupWriter.submit = at_once  # type: ignore[method-assign]
 
 
+def _orders_are_not_kept() -> None:
+    """An order about a session that is on its way, or whose worker is dead, is forgotten."""
+    from msgnode.workers.orders import Orders
+
+    Orders.keep = lambda self, *_: None  # type: ignore[method-assign,assignment]
+
+
+def _bans_are_not_looked_at() -> None:
+    """A session that has come is not compared with the bans."""
+    from msgnode.workers.orders import ArrivalChecks
+
+    ArrivalChecks._look_at_bans = lambda self, _: None  # type: ignore[method-assign,assignment]
+
+
+def _counts_are_added() -> None:
+    """What another worker has counted is added whenever it says so."""
+    from msgnode.core.rates import Counter
+
+    def added(self: Any, worker: str, number: int, count: int, before: int) -> None:
+        self.present += count
+
+    Counter.hear = added  # type: ignore[method-assign]
+
+
 MUTANTS: dict[str, Callable[[], None]] = {
     each.__name__.strip("_").replace("_", " "): each
     for each in (
@@ -115,5 +139,8 @@ MUTANTS: dict[str, Callable[[], None]] = {
         _gap_is_lost,
         _sent_again_out_of_order,
         _told_before_the_commit,
+        _orders_are_not_kept,
+        _bans_are_not_looked_at,
+        _counts_are_added,
     )
 }

@@ -2,10 +2,15 @@
 
 - A message that was accepted arrives once, in order, or its loss is told (`gap`) to its receiver.
 - A request is answered once. 404 is said only of an address that nobody holds.
-- A session is with one worker, an address has one holder.
+- A session is with one worker, an address has one holder. A runtime keeps its session, but where
+  it comes to a worker that cannot ask the directory.
+- A worker whose epoch is retired does not serve. A ban, and an operator's end of a session, are in
+  force at every worker in a few seconds.
+- A runtime that does not read for a moment keeps its socket: who sends to it waits.
 - When nothing has been broken for a minute, everybody is served: each runtime reaches each other
   one, events arrive, and what nobody holds is 404.
-- Then nothing waits anywhere, and Redis has the keys of what is there and no more.
+- Then nothing waits anywhere, the workers have counted the same, and Redis has the keys of what is
+  there and no more.
 
 A message counts as accepted if its socket stayed open long enough, and its worker was not killed
 soon after it: what a killed process had not sent yet nobody can tell.
@@ -15,12 +20,42 @@ from __future__ import annotations
 
 from typing import Any
 
-from .runtimes import Crowd, Runtime, Sent
+from msgnode import models
+
+from .runtimes import COUNTED, FOREVER, Crowd, Runtime, Sent
 
 CARRIED = 10.0
 """Seconds after which a frame on a socket that is still open has been carried."""
 SENT_ON = 20.0
 """Seconds after which a worker has sent on what it has carried, or told that it could not."""
+
+DECIDED = 6.0
+"""Seconds after which a decision is in force at each worker that serves: it reads twice a second,
+and one that cannot read loses its lease after three."""
+
+
+def watch(crowd: Crowd) -> None:
+    """From now on, look twice a second at what may never be, not even for a moment."""
+    registered = set(models.Worker.objects.values_list("epoch", flat=True))
+    since = crowd.world.now - DECIDED
+    for worker in crowd.site.workers:
+        if not worker.reaches_redis:
+            worker.cut_off_at = crowd.world.now
+        if not worker.is_serving or not worker.holds_lease:
+            continue
+        parts: Any = worker.node and worker.node.parts
+        if parts.epoch not in registered:
+            crowd.problem(f"{worker.name} serves, and its epoch is retired")
+        if worker.thawed_at < since:
+            there = parts.sessions.sessions
+            urls = {each.runtime_url for each in there.values()}
+            for each in crowd.runtimes:
+                if 0.0 < each.banned_at < since and each.url in urls:
+                    crowd.problem(f"{each} is banned, and has a session at {worker.name}")
+            for id_ in there.keys() & crowd.ended.keys():
+                if crowd.ended[id_] < since:
+                    crowd.problem(f"{id_} was ended by an operator, and is at {worker.name}")
+    crowd.world.after(0.5, lambda: watch(crowd))
 
 
 def judge(crowd: Crowd) -> list[str]:
@@ -123,6 +158,13 @@ def is_settled(crowd: Crowd) -> list[str]:
             found.append(f"{worker.name} has {parts.writer.backlog} changes unwritten")
     found += [f"{id_} is at {at}" for id_, at in sessions.items() if len(at) > 1]
     found += [f"{address} is held at {at}" for address, at in owners.items() if len(at) > 1]
+    counts = {
+        worker.name: worker.counter.count(COUNTED, FOREVER)
+        for worker in crowd.site.workers
+        if worker.node is not None
+    }
+    if len({*counts.values()}) > 1 or max(counts.values(), default=0) > crowd.counted:
+        found.append(f"of {crowd.counted} frames the workers have counted {counts}")
     redis = crowd.site.redis
     streams = [key for key, value in redis.values.items() if isinstance(value, list)]
     names = len(crowd.holders) * 3 + len(crowd.runtimes) * 3 + 50

@@ -74,6 +74,7 @@ def prepare(settings: str = "tests.settings") -> None:
     node.RECORD = {**node.RECORD, "ON": False}
     node.NODE = {**node.NODE, "WORKER_TIMEOUT": 3.0, "PROBE_INTERVAL": 0.0, "DRAIN_SECONDS": 4.0}
     node.NODE["DRAIN_STAGGER"] = 1.6
+    node.NODE["OUTBOX_BYTES"] = 128 * 1024
     django.setup()
     from msgnode.node import base, worker  # noqa: F401
     from msgnode.storage import database_threads, group_commit

@@ -1,5 +1,6 @@
 """The runtimes of the simulation: they open sessions, allocate, subscribe, ask, answer, publish, go
-and come back, and keep what they sent and got, which oracle.py judges."""
+and come back, and keep what they sent and got, which oracle.py judges. Some do not read for a time,
+and operators ban them or end their sessions."""
 
 from __future__ import annotations
 
@@ -10,7 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgnode import models
 from msgnode.sessions.connection import Connection
+from msgnode.sessions.rules import CloseCode
+from msgnode.sessions.session import READER_PATIENCE
+from msgnode.storage import control
 
 from .workers import Site, WorkerProcess
 from .world import Wire
@@ -24,6 +29,17 @@ PATIENCE = 12.0
 DELAY = (0.0005, 0.02)
 HALF_OPEN = 30.0
 """Seconds until a node takes a silent socket for lost."""
+AT_ONCE = 8
+"""Frames that a worker reads from a socket in a turn, when much has waited there."""
+BUFFER = 16 * 1024
+"""Bytes that a socket takes for a runtime that does not read."""
+LINGER = 5.0
+"""Seconds that a node waits for such a runtime to read that its socket is closed."""
+ASKED = 4.0
+"""Seconds after which a worker that was cut off Redis has asked again who is where."""
+FOREVER = 10**10
+"""The window of the counter that all workers share: as wide, whatever a clock shows."""
+COUNTED = ("frames",)
 
 
 @dataclass
@@ -71,6 +87,8 @@ class Socket:
         self.code, self.reason = 0, ""
         self._to, self._back = Wire(world, DELAY), Wire(world, DELAY)
         self._unread: deque[bytes] = deque()
+        self._arrived: deque[Callable[[], object]] = deque()  # not read by the runtime yet
+        self._is_closing = False
         self._is_reading = True
         self._connection: Connection | None = None
         self._is_lost = False
@@ -81,6 +99,24 @@ class Socket:
     def send(self, frame: dict[str, Any]) -> None:
         text = json.dumps(frame, separators=(",", ":")).encode()
         self._to.send(lambda: self._in_process(lambda: self._read(text)))
+
+    def read_on(self) -> None:
+        """Read what has arrived, or lose it if the socket has ended."""
+        arrived, self._arrived = self._arrived, deque()
+        for each in arrived:
+            each()
+
+    def _arrives(self, what: Callable[[], object]) -> None:
+        if self.is_open and not self.runtime.is_reading:
+            self._arrived.append(what)
+        else:
+            what()
+
+    def _take(self, frame: bytes) -> None:
+        self.unsent_bytes -= len(frame)
+        if self.is_paused and self.unsent_bytes <= BUFFER // 2:
+            self._in_process(self._writable)
+        self.runtime.received(self, json.loads(frame))
 
     def hang_up(self) -> None:
         if self.is_open:
@@ -105,6 +141,7 @@ class Socket:
             self.is_open = False
             self.closed_at = self.world.now
             self.code, self.reason = code, reason
+            self.read_on()
             self.runtime.closed(self)
 
     # --- the worker's end -------------------------------------------------------------------------
@@ -123,10 +160,13 @@ class Socket:
         parts = node.parts
         self._connection = parts.connections.connection(Connection, self, self.runtime.source)
         parts.sockets.add(self._connection, self.runtime.source)
+        self._counter: Any = worker.counter
         worker.links.append(self)
 
     def _read(self, frame: bytes) -> None:
-        if not self._is_reading:
+        self._counter.note(COUNTED, FOREVER)
+        self.runtime.crowd.counted += 1
+        if not self._is_reading or self._unread:
             self._unread.append(frame)
         elif self._connection is not None:
             self._connection.frame_received(frame)
@@ -143,16 +183,32 @@ class Socket:
         self._connection.lost()
 
     def write(self, frame: bytes) -> None:
-        self._back.send(lambda: self.runtime.received(self, json.loads(frame)))
+        self.unsent_bytes += len(frame)
+        self._back.send(lambda: self._arrives(lambda: self._take(frame)))
+        if self.unsent_bytes > BUFFER and not self.is_paused:
+            self.is_paused = True
+            self.on_pause()
+
+    def _writable(self) -> None:
+        if self.is_paused and not self._is_closing:
+            self.is_paused = False
+            self.on_resume()
 
     def close(self, code: int, reason: str) -> None:
+        self._is_closing = self.is_paused = True
+        if code == CloseCode.TOO_SLOW:
+            self.runtime.is_called_slow()
+
         def closed() -> None:
             if self.is_silent:
                 return
             self._ends(code, reason)
             self._to.send(lambda: self._in_process(self._lost))
 
-        self._back.send(closed)
+        self._back.send(lambda: self._arrives(closed))
+        if not self.runtime.is_reading:
+            self.world.after(LINGER, lambda: self._ends(1006, "given up"))
+            self.world.after(LINGER, lambda: self._in_process(self._lost))
 
     def drop(self) -> None:
         self._back.send(lambda: self._ends(1006, "dropped"))
@@ -160,7 +216,8 @@ class Socket:
 
     def ping(self, answered: Callable[[], None]) -> bool:
         if not self.is_silent:
-            self._back.send(lambda: self._to.send(lambda: self._in_process(answered)))
+            pong = lambda: self._to.send(lambda: self._in_process(answered))  # noqa: E731
+            self._back.send(lambda: self._arrives(pong))
         return True
 
     def pause_reading(self) -> None:
@@ -171,8 +228,11 @@ class Socket:
         self._in_process(self._read_on)
 
     def _read_on(self) -> None:
-        while self._is_reading and self._unread and self._connection is not None:
-            self._connection.frame_received(self._unread.popleft())
+        for _ in range(AT_ONCE):
+            if self._is_reading and self._unread and self._connection is not None:
+                self._connection.frame_received(self._unread.popleft())
+        if self._is_reading and self._unread:
+            self.world.after(0.01, lambda: self._in_process(self._read_on))
 
 
 class Crowd:
@@ -183,11 +243,23 @@ class Crowd:
         self.sent: list[Sent] = []
         self.holders: dict[str, tuple[Runtime, int]] = {}  # address -> who has it, in which session
         self.problems: list[str] = []
+        self.hasty: list[str] = []  # ends of sockets of runtimes that had not been slow for long
+        self.ended: dict[str, float] = {}  # sessions that an operator has ended, and when
+        self.counted = 0
         self.is_quiet = False
         self.runtimes = [Runtime(self, n, random.Random(f"{seed} {n}")) for n in range(number)]
 
     def serving(self) -> list[WorkerProcess]:
         return [each for each in self.site.workers if each.is_serving]
+
+    def press(self, slow: Runtime) -> None:
+        """Have all others send much to a runtime while it does not read."""
+        if slow.is_reading or self.is_quiet:
+            return
+        for each in self.runtimes:
+            if each is not slow and each.is_in and each.address and slow.address:
+                each.request(slow.address, "x" * 1000)
+        self.world.after(0.05, lambda: self.press(slow))
 
     def problem(self, text: str) -> None:
         self.problems.append(f"{self.world.now - 1000.0:8.3f} {text}")
@@ -201,6 +273,8 @@ class Runtime:
         address: what it holds in it, "" for nothing yet.
         hears: the topics it has subscribed to, each since when.
         gaps: when it was told that it misses something.
+        is_reading: whether it reads from its sockets.
+        banned_at: since when it is banned, 0.0 if it is not.
     """
 
     def __init__(self, crowd: Crowd, number: int, chance: random.Random) -> None:
@@ -213,6 +287,10 @@ class Runtime:
         self.gaps: list[float] = []
         self.socket: Socket | None = None
         self.is_in = False
+        self.is_reading = True
+        self.banned_at = 0.0
+        self._sockets: list[Socket] = []
+        self._stopped_at = 0.0
         self._chance = chance
         self._ids = 0
         self._numbers: dict[str, int] = {}
@@ -242,6 +320,7 @@ class Runtime:
         """Connect to a worker, and open or re-open the session there."""
         self.is_in = False
         socket = self.socket = Socket(self, worker)
+        self._sockets = [*(each for each in self._sockets if each.is_open), socket]
         if self.token:
             self._ask("re-open", SESSION, {}, self._opened, f"{self.url}/{self.token}")
         else:
@@ -255,6 +334,8 @@ class Runtime:
         if socket is self.socket:
             self.is_in = False
             self.world.note(f"{self} was closed: {socket.code} {socket.reason}")
+            if socket.code == CloseCode.REFUSED:
+                self._forget_session()
             self.world.after(self._chance.uniform(0.05, 1.5), self.come)
 
     def leave(self, is_silent: bool) -> None:
@@ -270,13 +351,60 @@ class Runtime:
             self.connect(first)
             self.connect(second)
 
+    def stop_reading(self) -> None:
+        """Read nothing for a time, while others send much."""
+        if self.is_reading:
+            self.is_reading, self._stopped_at = False, self.world.now
+            self.crowd.press(self)
+
+    def read_on(self) -> None:
+        if not self.is_reading:
+            self.is_reading = True
+            for each in self._sockets:
+                each.read_on()
+
+    def is_called_slow(self) -> None:
+        """A worker ends a socket because nobody reads from it."""
+        waited = 0.0 if self.is_reading else self.world.now - self._stopped_at
+        if waited < READER_PATIENCE - 0.5:
+            at = self.world.now - 1000.0
+            self.crowd.hasty.append(f"{at:8.3f} {self} was ended as too slow after {waited:.1f} s")
+
+    # --- what an operator does to it --------------------------------------------------------------
+
+    def ban(self) -> None:
+        models.Ban.objects.get_or_create(kind=models.Ban.Kind.RUNTIME, value=self.url)
+        control.post("bans.changed")
+        self.banned_at = self.world.now
+        self._forget_session()
+
+    def lift_ban(self) -> None:
+        if self.banned_at:
+            models.Ban.objects.filter(value=self.url).delete()
+            control.post("bans.changed")
+            self.banned_at = 0.0
+
+    def end_session(self) -> None:
+        there = models.Session.objects.filter(runtime_url=self.url)
+        for row in there.exclude(state=models.Session.State.CLOSED):
+            control.post("session.end", session=row.id.hex, reason="simulated")
+            self.crowd.ended[row.id.hex] = self.world.now
+        self._forget_session()
+
+    def _forget_session(self) -> None:
+        """What it has goes with its session."""
+        self.session += 1
+        self.token = self.address = ""
+        self.hears = {}
+
     def _opened(self, body: dict[str, Any]) -> None:
         if body["code"] != 200:
             if self.socket is not None:
                 self.socket.hang_up()
             return
         if body.get("runtimeToken"):
-            if self.token:
+            assert self.socket is not None
+            if self.token and self.world.now - self.socket.worker.cut_off_at > ASKED:
                 self.crowd.problem(f"{self} lost its session {self.session}")
             self.token = body["runtimeToken"]
             self.session += 1
@@ -284,7 +412,7 @@ class Runtime:
         self.is_in = True
         assert self.socket is not None
         self.world.note(f"{self} is at {self.socket.worker.name}")
-        if not self.address:
+        if not self.address and not self.banned_at:
             self.allocate()
 
     # --- what it does -----------------------------------------------------------------------------
@@ -301,7 +429,7 @@ class Runtime:
 
     def _act(self) -> None:
         self.world.after(self._pause, self._act)
-        if not self.is_in or self.crowd.is_quiet:
+        if not self.is_in or self.crowd.is_quiet or self.banned_at:
             return
         if not self.address:
             self.allocate()
@@ -326,8 +454,8 @@ class Runtime:
 
         self._ask("subscribe", SUBSCRIPTIONS, {"resources": [topic]}, subscribed)
 
-    def request(self, address: str) -> Sent:
-        sent = self._send("create", address, self.address, True)
+    def request(self, address: str, more: str = "") -> Sent:
+        sent = self._send("create", address, self.address, True, more)
         sent.holder = self.crowd.holders.get(address)
         self._waiting[sent.id] = sent
         return sent
@@ -340,7 +468,7 @@ class Runtime:
         ]
         return sent
 
-    def _send(self, type_: str, to: str, sender: str, is_request: bool) -> Sent:
+    def _send(self, type_: str, to: str, sender: str, is_request: bool, more: str = "") -> Sent:
         assert self.socket is not None
         self._ids += 1
         number = self._numbers[to] = self._numbers.get(to, 0) + 1
@@ -348,7 +476,7 @@ class Runtime:
                     is_request)  # fmt: skip
         mark = len(self.crowd.sent)
         self.crowd.sent.append(sent)
-        body = {"value": mark}
+        body = {"value": mark, "more": more} if more else {"value": mark}
         self.socket.send({"id": sent.id, "type": type_, "from": sender, "to": to, "body": body})
         return sent
 
@@ -375,7 +503,7 @@ class Runtime:
             return
         value = body.get("value")
         if not isinstance(value, int):
-            if socket.is_open and value == "gap":
+            if value == "gap":
                 self.gaps.append(self.world.now)
                 self.world.note(f"{self} is told of a gap")
             return

@@ -45,11 +45,12 @@ def faults_of(seed: int) -> list[Fault]:
     """What a seed breaks."""
     chance = random.Random(f"faults of {seed}")
     kinds = chance.sample(sorted(KINDS), chance.randint(1, 4))
+    hit = chance.randrange(4)  # most faults are of one worker
     return sorted(
         Fault(
             round(chance.uniform(4.0, BROKEN_FOR - 10), 2),
             chance.choice(kinds),
-            chance.randrange(4),
+            hit if chance.random() < 0.6 else chance.randrange(4),
             chance.choice((0.3, 1.0, 2.5, 4.5, 8.0, 12.0)),
         )
         for _ in range(chance.randint(1, 6))
@@ -78,16 +79,20 @@ def run(seed: int, faults: Sequence[Fault] | None = None, seconds: float = BROKE
     for n in range(number):
         WorkerProcess(site, f"w{n}", "host" if same_host else f"host{n}").start()
     crowd = Crowd(site, chance.randint(3, 6), seed)
-    for fault in faults_of(seed) if faults is None else faults:
+    planned = faults_of(seed) if faults is None else faults
+    for fault in planned:
         _plan(crowd, fault)
+    oracle.watch(crowd)
     try:
         world.run(seconds)
-        _mend(site)
+        _mend(crowd)
         world.run(QUIET - 10)
         crowd.is_quiet = True
         world.run(10)
         problems = [*oracle.serves_all(crowd), *oracle.is_settled(crowd), *oracle.judge(crowd)]
         problems += world.faults
+        if {each.kind for each in planned} == {_UNREAD}:
+            problems += crowd.hasty
     finally:
         for each in tuple(world.machines):
             each.kill()
@@ -100,7 +105,7 @@ def _plan(crowd: Crowd, fault: Fault) -> None:
     worker = site.workers[fault.worker % len(site.workers)]
     begin, end = KINDS[fault.kind]
     runtime = crowd.runtimes[fault.worker % len(crowd.runtimes)]
-    target: Any = runtime if fault.kind.startswith("runtime") else worker
+    target: Any = runtime if _is_of_runtimes(fault.kind) else worker
 
     def begins() -> None:
         world.note(f"{fault.kind} {target if target is runtime else worker.name}")
@@ -114,12 +119,15 @@ def _plan(crowd: Crowd, fault: Fault) -> None:
     world.after(fault.at + fault.seconds, ends)
 
 
-def _mend(site: Site) -> None:
-    for begin_and_end in KINDS.values():
-        for worker in site.workers:
-            if begin_and_end[1] is not _nothing:
-                begin_and_end[1](site, worker)
-    site.database.commits_to_lose.clear()
+def _is_of_runtimes(kind: str) -> bool:
+    return kind.startswith(("runtime", "session"))
+
+
+def _mend(crowd: Crowd) -> None:
+    for kind, (_, end) in KINDS.items():
+        for target in crowd.runtimes if _is_of_runtimes(kind) else crowd.site.workers:
+            end(crowd.site, target)
+    crowd.site.database.commits_to_lose.clear()
 
 
 # --- what can be broken ---------------------------------------------------------------------------
@@ -165,6 +173,14 @@ def _slow(seconds: float) -> Step:
     return step
 
 
+def _far(seconds: float) -> Step:
+    def step(site: Site, worker: WorkerProcess) -> None:
+        if worker.machine is not None:
+            site.redis.wires_of(worker.machine)[1].slowness = seconds
+
+    return step
+
+
 def _jump(seconds: float) -> Step:
     def step(site: Site, worker: WorkerProcess) -> None:
         if worker.machine is not None:
@@ -172,6 +188,8 @@ def _jump(seconds: float) -> Step:
 
     return step
 
+
+_UNREAD = "runtime does not read"
 
 KINDS: dict[str, tuple[Step, Step]] = {
     "freeze": (lambda site, worker: worker.freeze(), lambda site, worker: worker.thaw()),
@@ -200,5 +218,13 @@ KINDS: dict[str, tuple[Step, Step]] = {
     "runtime leaves": (lambda site, runtime: runtime.leave(False), _nothing),
     "runtime is silent": (lambda site, runtime: runtime.leave(True), _nothing),
     "runtime comes twice": (lambda site, runtime: runtime.come_twice(), _nothing),
+    _UNREAD: (
+        lambda site, runtime: runtime.stop_reading(), lambda site, runtime: runtime.read_on()
+    ),
+    "runtime is banned": (
+        lambda site, runtime: runtime.ban(), lambda site, runtime: runtime.lift_ban()
+    ),
+    "session is ended": (lambda site, runtime: runtime.end_session(), _nothing),
+    "worker is far off": (_far(0.2), _far(0.0)),
 }  # fmt: skip
 """What can be broken, and how it is mended."""

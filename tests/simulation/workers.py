@@ -36,6 +36,7 @@ class WorkerProcess:
         machine: its process, None while it does not run.
         node: the worker in it, None until it is made.
         links: the sockets of runtimes at it.
+        thawed_at, cut_off_at: when it was thawed last, and when it could not reach Redis.
     """
 
     def __init__(self, site: Site, name: str, host: str) -> None:
@@ -45,6 +46,7 @@ class WorkerProcess:
         self.is_wanted = True
         self.links: list[Any] = []
         self.lives = 0
+        self.thawed_at = self.cut_off_at = 0.0
         chance = site.world.random
         self._skew = chance.uniform(0, 10_000)
         self._rate = chance.uniform(0.999, 1.001)
@@ -86,8 +88,9 @@ class WorkerProcess:
             self.machine.is_frozen = True
 
     def thaw(self) -> None:
-        if self.machine is not None:
+        if self.machine is not None and self.machine.is_frozen:
             self.machine.is_frozen = False
+            self.thawed_at = self.site.world.now
 
     def stop(self) -> None:
         """Stop it as SIGTERM does, and start it again later."""
@@ -102,11 +105,25 @@ class WorkerProcess:
 
     @property
     def holds_lease(self) -> bool:
+        """Whether it would serve now, by its own clock."""
         machine, node = self.machine, self.node
-        if machine is None or node is None:
+        if machine is None or node is None or machine.is_frozen:
             return False
         with machine:
             return node.parts.lease.is_held
+
+    @property
+    def reaches_redis(self) -> bool:
+        redis = self.site.redis
+        wires = redis.wires_of(self.machine) if self.machine is not None else ()
+        return redis.is_up and not redis.is_frozen and not any(each.is_cut for each in wires)
+
+    @property
+    def counter(self) -> Any:
+        """Counters that all workers share."""
+        assert self.node is not None
+        cluster: Any = self.node.parts.cluster
+        return cluster.counts._shared["policies"]
 
     # --- the process ------------------------------------------------------------------------------
 

@@ -83,6 +83,19 @@ async def test_a_worker_that_joins_knows_what_the_others_and_the_ended_have_coun
     await meeting.all_count(7)
 
 
+async def test_a_worker_that_joins_before_another_is_known_to_have_ended_knows_its_counts(
+    meeting: Meeting,
+) -> None:
+    stays, ends = await meeting.come(), await meeting.come()
+    note(ends, 4)
+    await meeting.all_count(4)
+    meeting.there.remove(ends)
+    await ends.transport.silence()
+    assert stays.transport.others[ends.transport.me.epoch].is_up
+    await meeting.come()
+    await meeting.all_count(4)
+
+
 async def test_apart_each_counts_by_itself_and_together_again_nothing_is_counted_twice(
     meeting: Meeting,
 ) -> None:
