@@ -138,6 +138,15 @@ def test_every_case_that_is_described_has_a_test(page: str) -> None:
     assert sorted(without) == []
 
 
+def test_cases_of_p2p_are_shown_on_something_real_or_said_not_to_be() -> None:
+    """A fake node or channel alone shows little."""
+    text = (PAGES / "p2p.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"P\d+", text.partition("all but these")[2].partition("\n\n")[0]))
+    files = {(number, file) for page, number, file in _named() if page == "p2p"}
+    real = {number for number, file in files if not file.startswith("msgnode/runtime/")}
+    assert {number for number, _ in files} - real == listed
+
+
 @cache
 def _named() -> tuple[tuple[str, str, str], ...]:
     """Page, number and file of each case a test has in its name."""

@@ -1,7 +1,6 @@
 """Both client runtimes over real nodes; what one of them does alone is tested beside its source.
 
-R numbers are those of docs/reference/runtime.md, P numbers those of p2p.md
-(tests/test_p2p_cases.py looks where each is shown).
+R numbers are those of docs/reference/runtime.md, P numbers those of p2p.md.
 - test_python, test_programs, test_conversations, test_chat: languages and pages talk with each
   other
 - test_p2p*: direct connections, in Python first; in Chromium and Node.js what they alone do
