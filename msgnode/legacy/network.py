@@ -14,6 +14,8 @@ Answered = Callable[[int, dict[str, Any]], None]
 """Is called with the code and the body of an answer: those below 200 are provisional."""
 
 
+POSING_ALARM = "legacy-posing"
+
 CONTACT, LENT, CALL = "contact", "lent", "call"
 """What a network has this node keep: who watches a user of ours, addresses that are lent, calls."""
 

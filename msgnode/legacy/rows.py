@@ -35,7 +35,8 @@ def faults(said: Mapping[str, Any], before: LegacyNetwork | None = None) -> dict
     domain = said.get("domain", before.domain if before else "")
     component = said.get("component", before.component if before else "")
     network = said.get("network", before.network if before else LegacyNetwork.Network.XMPP)
-    is_sip = network == LegacyNetwork.Network.SIP
+    is_script = network == LegacyNetwork.Network.SCRIPT
+    is_sip = network == LegacyNetwork.Network.SIP or is_script
     for name, value in (("domain", domain), ("component", component)):
         if is_sip and name == "component" and not value:
             if not said.get("pool", before.pool if before else 0):
@@ -50,14 +51,20 @@ def faults(said: Mapping[str, Any], before: LegacyNetwork | None = None) -> dict
         wrong["domain"] = f"{domain} is a peer already."
     if not wrong and component and (other := _other_with(component, domain)):
         wrong["component"] = f"{other} has this domain of the gateway already."
-    if "host" in said and not _is_host(said["host"]):
+    is_told = "host" in said or before is None
+    if not is_script and is_told and not _is_host(said.get("host", "")):
         wrong["host"] = "It must be a name or an IP address, without a port."
     kind = said.get("network", before.network if before else "")
+    scripted = LegacyNetwork.objects.filter(network=LegacyNetwork.Network.SCRIPT)
+    if is_script and (served := scripted.exclude(domain=domain).first()):
+        wrong["network"] = f"The script speaks to {served} already."
+    if is_script and component:
+        wrong["component"] = "The users of this node are lent addresses of a script's network."
     if said.get("trusted") and kind == LegacyNetwork.Network.SIP:
         wrong["trusted"] = "A SIP proxy does not say who writes: leave it off."
     if (media := said.get("media")) and not _is_place(media):
         wrong["media"] = "It must be host:port, such as 127.0.0.1:22222."
-    if fault := _secret_fault(said.get("secret", ""), is_new=before is None):
+    if fault := _secret_fault(said.get("secret", ""), is_new=before is None and not is_script):
         wrong["secret"] = fault
     return wrong
 

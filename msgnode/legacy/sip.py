@@ -36,6 +36,7 @@ from .lookups import entry_of, user_asked
 from .network import (
     CALL,
     LENT,
+    POSING_ALARM,
     Answer,
     Here,
     LegacySettings,
@@ -60,7 +61,6 @@ WINDOW, WINDOW_BYTES, PER_ADDRESS = 1_000, 4 * 1024 * 1024, 250
 WAIT_SECONDS, ATTEMPTS = 10.0, 3
 MAX_FINDING = 200
 """Users there that are looked up at a time."""
-POSING_ALARM = "legacy-posing"
 _ANSWERS = {400: 400, 403: 403, 404: 404, 406: 488, 408: 480, 413: 413, 486: 486, 501: 415,
             603: 603}  # fmt: skip
 """What is said there; others are 480, since a 5xx would have a proxy leave this node alone."""

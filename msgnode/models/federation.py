@@ -201,6 +201,7 @@ class LegacyNetwork(Peer):
 
         XMPP = "xmpp", "XMPP (component of a server)"
         SIP = "sip", "SIP (behind an outbound proxy)"
+        SCRIPT = "script", "what the script of the connector `legacy` speaks"
 
     class Transport(models.TextChoices):
         """What carries SIP to the outbound proxy."""
@@ -211,7 +212,9 @@ class LegacyNetwork(Peer):
         WSS = "wss", "WebSocket over TLS"
 
     network = models.CharField(max_length=16, choices=Network.choices, default=Network.XMPP)
-    host = models.CharField(max_length=253, help_text="Where its server is.")
+    host = models.CharField(
+        max_length=253, blank=True, help_text="Where its server is; a script knows itself."
+    )
     port = models.PositiveIntegerField(
         default=5347,
         validators=(MinValueValidator(1), MaxValueValidator(65_535)),

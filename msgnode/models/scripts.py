@@ -51,6 +51,7 @@ class Connector(RunsScript):
         GLOBAL_REGISTRY = "global-registry", "global registry"
         IDENTITY = "identity", "identity provider"
         QOS = "qos", "quality of service"
+        LEGACY = "legacy", "access network"
 
     port = models.CharField(max_length=16, choices=Port.choices, unique=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
@@ -72,7 +73,8 @@ class ConnectorScript(models.Model):
     source = models.TextField()
     configuration = models.JSONField(default=dict)
     origins = models.JSONField(
-        default=list, help_text="Where it may send HTTP requests: https://api.example.org."
+        default=list,
+        help_text="Where it may send HTTP requests and open WebSockets: https://api.example.org.",
     )
     secrets = models.JSONField(
         default=dict, help_text="The origin for which each secret is, by its name; * if revealed."

@@ -26,6 +26,7 @@ from msgnode.federation.stored_messages import StoredMessages, StoreLimits
 from msgnode.identity.encryption import decrypt, encrypt
 from msgnode.monitoring import peer_figures
 from msgnode.net.http import HttpClient, Network
+from msgnode.scripts.service import Scripts
 from msgnode.sessions.handshake import ConnectionParts
 from msgnode.sessions.manager import SessionManager
 from policies.enforcement.decision_buffer import masked
@@ -38,8 +39,14 @@ _DESCRIPTOR_SECONDS = 10.0
 _DESCRIPTOR_BYTES = 3 * 1024 * 1024
 
 
-def other_domains(base: Base, sessions: SessionManager) -> OtherDomains:
-    """Build the parts that know peers, and the rest once messages can be carried."""
+def other_domains(base: Base, sessions: SessionManager, scripts: Scripts) -> OtherDomains:
+    """Build the parts that know peers, and the rest once messages can be carried.
+
+    Args:
+        base: of the worker.
+        sessions: of the worker.
+        scripts: of the worker, one of which may speak to a legacy network.
+    """
     http = HttpClient(_networks(), _DESCRIPTOR_SECONDS, _DESCRIPTOR_BYTES)
     peers = KnownPeers(
         base.domain,
@@ -51,7 +58,7 @@ def other_domains(base: Base, sessions: SessionManager) -> OtherDomains:
     )
     is_alone = not settings.REDIS_URL
     observers = Observers(base.table, base.writer, sessions.missed, is_alone)
-    return OtherDomains(peers, observers, partial(_serve, base, peers, observers, http))
+    return OtherDomains(peers, observers, partial(_serve, base, peers, observers, http, scripts))
 
 
 def _serve(
@@ -59,6 +66,7 @@ def _serve(
     peers: KnownPeers,
     observers: Observers,
     http: HttpClient,
+    scripts: Scripts,
     parts: ConnectionParts,
     guard: ResponseGuard,
 ) -> PeerRoom:
@@ -87,7 +95,7 @@ def _serve(
         http,
         observers,
         stored,
-        partial(_legacy, base, store.seconds),
+        partial(_legacy, base, store.seconds, scripts),
     )
     room = Subsystem(
         serve=lambda: [until_stopped(federation.run)],
@@ -101,8 +109,8 @@ def _serve(
 
 
 def _legacy(
-    base: Base, stored_seconds: float, row: PeerRow, opener: PeerSessions, observed: Observed,
-    stored: Store,
+    base: Base, stored_seconds: float, scripts: Scripts, row: PeerRow, opener: PeerSessions,
+    observed: Observed, stored: Store,
 ) -> Link:  # fmt: skip
     """Build the link to a legacy network; its code is loaded with the first."""
     from msgnode.legacy.link import Around, LegacyLink, LegacyPeer
@@ -112,7 +120,7 @@ def _legacy(
     if (found := row.legacy) is None:
         raise ValueError(f"{row.domain} is no legacy network")
     settings = LegacySettings(
-        row.domain, found.host, found.port, found.component, decrypt(found.sealed),
+        row.domain, found.host, found.port, found.component, found.sealed and decrypt(found.sealed),
         found.wants_receipts, found.pool, found.per_minute, found.transport, found.media,
     )  # fmt: skip
     make: Callable[[Here], LegacyNetwork]
@@ -120,6 +128,10 @@ def _legacy(
         from msgnode.legacy.sip import SipNetwork
 
         make = partial(SipNetwork, settings)
+    elif found.network == "script":
+        from msgnode.legacy.script import ScriptNetwork
+
+        make = partial(ScriptNetwork, settings, scripts.ports["legacy"])
     else:
         from msgnode.legacy.xmpp import XmppNetwork
 

@@ -176,14 +176,13 @@ def parts() -> Parts:
     """Build a worker from the settings."""
     at = base()
     sessions = _sessions(at)
-    domains = OtherDomains()
+    domains, scripts = OtherDomains(), Scripts(options.sandbox_limits(), at.alarms)
     if settings.FEDERATION != "off":
         from . import federation
 
-        domains = federation.other_domains(at, sessions.manager)
+        domains = federation.other_domains(at, sessions.manager, scripts)
     held = _holdings(at, sessions, domains)
     policy = _policy(at, sessions.manager, held)
-    scripts = Scripts(options.sandbox_limits(), at.alarms)
     ports = Ports(scripts)
     people = _people(at, sessions, held, policy, ports)
     registries, qos = _registries(at, held, ports), _qos(at, policy, ports.broker)

@@ -131,6 +131,14 @@ class News(_Said, frozen=True, tag="news"):
     entries: Annotated[list[tuple[_Url, _Word]], msgspec.Meta(max_length=100)]
 
 
+class Happened(_Said, frozen=True, tag="network"):
+    """The connector of an access network says what has happened there; it is answered."""
+
+    n: _Number
+    event: Literal["state", "message", "call"]
+    value: msgspec.Raw
+
+
 class Logged(_Said, frozen=True, tag="log"):
     """Console output of the stub, or an uncaught error."""
 
@@ -145,7 +153,8 @@ class Pong(_Said, frozen=True, tag="pong"):
 
 Said = (
     Loaded | LoadFailed | Posted | SocketWanted | SocketSend | SocketClose
-    | RequestWanted | RequestAborted | Answered | Refused | KeptWanted | News | Logged | Pong
+    | RequestWanted | RequestAborted | Answered | Refused | KeptWanted | News | Happened
+    | Logged | Pong
 )  # fmt: skip
 
 _decoder: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)
@@ -243,7 +252,7 @@ def cancel(number: int) -> bytes:
 
 
 def kept(number: int, value: Any = None, error: str = "") -> bytes:
-    """The answer to a KeptWanted."""
+    """The answer to a KeptWanted, or to a Happened."""
     return _line({"op": "store", "n": number, "value": value, "error": error})
 
 

@@ -3,8 +3,9 @@
 Rules
 - Each call is answered once: with a value, a refusal, or Ended if the sandbox ends before. An
   answer to a number that nobody waits for (any more) is dropped and counted.
-- Requests go only to the origins of the version, to public addresses or those that an origin names
-  (net/http); no redirect is followed, no cookie is kept. MAX_REQUESTS at a time.
+- Requests and WebSockets go only to the origins of the version, to public addresses or those that
+  an origin names (net/http); no redirect is followed, no cookie is kept. There are MAX_REQUESTS and
+  MAX_SOCKETS at a time.
 - A secret is put into the headers of a request to its own origin, here. The script has a
   placeholder, which is refused anywhere else.
 """
@@ -14,11 +15,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import msgspec
 
+from msgnode.core.back_off import BackOff
 from msgnode.core.errors import (
     BadMessage,
     Conflict,
@@ -32,10 +36,13 @@ from msgnode.core.errors import (
     Unavailable,
 )
 from msgnode.core.faults import FAULTS
+from msgnode.federation.sockets import SocketLimits, StubSockets
+from msgnode.federation.states import SessionWatch
 from msgnode.net.http import BadAnswer, HttpClient, NoAnswer, NotAllowed, Resolve
 from msgnode.sandbox import pipe
 from msgnode.sandbox.pipe import (
     Answered,
+    Happened,
     KeptWanted,
     Loaded,
     LoadFailed,
@@ -44,6 +51,8 @@ from msgnode.sandbox.pipe import (
     RequestAborted,
     RequestWanted,
     Said,
+    SocketClose,
+    SocketSend,
     SocketWanted,
 )
 from msgnode.sandbox.process import SandboxLimits, SandboxProcess
@@ -51,11 +60,11 @@ from msgnode.sandbox.process import SandboxLimits, SandboxProcess
 from .store import Version, networks_of, origin_of
 
 LOAD_SECONDS = 5.0
-MAX_REQUESTS = 10
+MAX_REQUESTS, MAX_SOCKETS = 10, 20
 REQUEST_SECONDS = 10.0
 MAX_REQUEST, MAX_ANSWER = 1024 * 1024, 8 * 1024 * 1024
-MAX_KEEPING = 16
-"""Reads and changes of what it keeps at a time."""
+MAX_KEEPING, MAX_HAPPENING = 16, 200
+"""Reads and changes of what it keeps at a time; what happens in its network and is not answered."""
 REFUSALS: dict[int, type[NodeError]] = {
     each.code: each
     for each in (
@@ -95,6 +104,10 @@ class World(Protocol):
         """Read or change what the connector keeps. Raises NodeError."""
         ...
 
+    def hear(self, said: Happened) -> Awaitable[Any]:
+        """Take what has happened in the network; what becomes of it. Raises NodeError."""
+        ...
+
     def tell(self, entries: list[tuple[str, str]]) -> None:
         """Take news of entries."""
         ...
@@ -106,6 +119,7 @@ class Outside:
     Args:
         version: its version.
         keep: reads or changes what it keeps.
+        hear: takes what has happened in its network.
         tell: takes news of entries.
         resolve: finds the addresses of a host; that of the system, if it is left out.
     """
@@ -114,6 +128,7 @@ class Outside:
         self,
         version: Version,
         keep: Callable[[KeptWanted], Awaitable[Any]],
+        hear: Callable[[Happened], Awaitable[Any]],
         tell: Callable[[list[tuple[str, str]]], None],
         resolve: Resolve | None = None,
     ) -> None:
@@ -124,6 +139,7 @@ class Outside:
             for origin in version.origins
         }
         self.keep = keep
+        self.hear = hear
         self.tell = tell
 
     async def request(
@@ -168,6 +184,9 @@ class Script:
         self._numbers = itertools.count(1)
         self._tasks: dict[int, asyncio.Task[None]] = {}  # requests, by the script's number
         self._keeping: set[asyncio.Task[None]] = set()
+        self._happening: set[asyncio.Task[None]] = set()
+        self._sockets: dict[int, StubSockets] = {}  # by the script's number, each of its own
+        self._back_off = BackOff(0.25, 30.0)
 
     async def start(self) -> asyncio.Future[str]:
         """Start its sandbox, and load it; return a future of the sandbox's end.
@@ -230,10 +249,12 @@ class Script:
         for answer in tuple(self._calls.values()):
             if not answer.done():
                 answer.set_exception(Ended(why))
-        tasks = [*self._tasks.values(), *self._keeping]
+        tasks = [*self._tasks.values(), *self._keeping, *self._happening]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for sockets in list(self._sockets.values()):
+            await sockets.end()
         if isinstance(self._world, Outside):
             await self._world.close()
         return why
@@ -253,20 +274,30 @@ class Script:
             case RequestAborted(http=number):
                 if (task := self._tasks.pop(number, None)) is not None:
                     task.cancel()
-            case KeptWanted() if len(self._keeping) < MAX_KEEPING:
-                task = asyncio.create_task(self._keep(said))
-                self._keeping.add(task)
-                task.add_done_callback(self._keeping.discard)
-            case KeptWanted(n=number):
-                self.sandbox.send(pipe.kept(number, error="Too much at a time."))
             case News(entries=entries):
                 self._world.tell(entries)
-            case SocketWanted(ws=number):
-                self.sandbox.send(pipe.socket_closed(number, 1006, "a connector has no sockets"))
             case Loaded():
                 self._load(said)
             case LoadFailed(error=error):
                 self.kill(f"it cannot be loaded: {pipe.shown(error)}")
+            case _:
+                self._asked(said)
+
+    def _asked(self, said: Said) -> None:
+        """Do, or tell somebody, what it asks for; none of it is of a call."""
+        match said:
+            case KeptWanted(n=number) if len(self._keeping) < MAX_KEEPING:
+                _beside(self._keeping, self._told(number, self._world.keep(said)))
+            case Happened(n=number) if len(self._happening) < MAX_HAPPENING:
+                _beside(self._happening, self._told(number, self._world.hear(said)))
+            case KeptWanted(n=number) | Happened(n=number):
+                self.sandbox.send(pipe.kept(number, error="Too much at a time."))
+            case SocketWanted():
+                self._connect(said)
+            case SocketSend(ws=number) if number in self._sockets:
+                self._sockets[number].send(said)
+            case SocketClose(ws=number) if number in self._sockets:
+                self._sockets[number].close(said)
 
     def _load(self, said: Loaded) -> None:
         if said.handles != self._port:
@@ -286,16 +317,48 @@ class Script:
 
     # --- what it asks of the node -----------------------------------------------------------------
 
-    async def _keep(self, wanted: KeptWanted) -> None:
+    async def _told(self, number: int, answer: Awaitable[Any]) -> None:
+        """Tell the script the answer to what it has asked."""
         value, error = None, ""
         try:
-            value = await self._world.keep(wanted)
+            value = await answer
         except NodeError as refusal:
             error = refusal.description
         except Exception as fault:
-            FAULTS.note("store of a connector", fault)
+            FAULTS.note("what a connector has asked", fault)
             error = "The node failed."
-        self.sandbox.send(pipe.kept(wanted.n, value, error))
+        self.sandbox.send(pipe.kept(number, value, error))
+
+    def _connect(self, wanted: SocketWanted) -> None:
+        """Open a WebSocket, to an origin of its own."""
+        origin = origin_of(re.sub("^ws", "http", wanted.url))
+        fault = ""
+        if origin not in self.version.origins:
+            fault = f"{origin or 'that'} is none of its origins"
+        elif len(self._sockets) >= MAX_SOCKETS:
+            fault = f"it has {MAX_SOCKETS} WebSockets"
+        elif not isinstance(self._world, Outside):
+            fault = "nothing is reached in a trial"
+        if wanted.ws in self._sockets:
+            return  # the number is in use, which only a forged line can cause
+        if fault:
+            self._note_refused(f"WebSocket {wanted.url}", fault)
+            self.sandbox.send(pipe.socket_closed(wanted.ws, 1006, fault[:120]))
+            return
+        host = urlsplit(wanted.url).hostname or ""
+        limits = SocketLimits(frozenset({host}), networks_of(origin))
+        changed = partial(self._socket_changed, wanted.ws)
+        sockets = self._sockets[wanted.ws] = StubSockets(
+            limits, self._back_off, self.sandbox.send, _always_ready, SessionWatch(),
+            on_change=changed,
+        )  # fmt: skip
+        sockets.want(wanted)
+        changed()
+
+    def _socket_changed(self, number: int) -> None:
+        """Forget a WebSocket that has ended, or was refused."""
+        if number in self._sockets and not self._sockets[number].count:
+            _beside(self._keeping, self._sockets.pop(number).end())
 
     def _want(self, wanted: RequestWanted) -> None:
         if wanted.http in self._tasks:
@@ -311,10 +374,13 @@ class Script:
         self._tasks[wanted.http] = asyncio.create_task(self._request(wanted, headers))
 
     def _refuse(self, wanted: RequestWanted, fault: str) -> None:
-        self.refused += 1
-        where = f"{wanted.method} {_PLACEHOLDER.sub('(secret)', wanted.url)}"
-        self.refusals = [*self.refusals[-19:], pipe.shown(f"{where}: {fault}")]
+        self._note_refused(f"{wanted.method} {wanted.url}", fault)
         self.sandbox.send(pipe.http_failed(wanted.http, fault[:120]))
+
+    def _note_refused(self, where: str, fault: str) -> None:
+        self.refused += 1
+        shown = pipe.shown(f"{_PLACEHOLDER.sub('(secret)', where)}: {fault}")
+        self.refusals = [*self.refusals[-19:], shown]
 
     def _headers(self, wanted: RequestWanted) -> tuple[dict[str, str], str]:
         """The headers of a request, with the values of secrets; and why it may not be sent."""
@@ -364,6 +430,16 @@ class Script:
             else pipe.http_answer(wanted.http, status, kind, text)
         )
         self.sandbox.send(told)
+
+
+def _beside(tasks: set[asyncio.Task[None]], job: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.create_task(job)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+
+
+async def _always_ready() -> None:
+    """What comes by a socket is taken at its own rates; what the script makes of it has limits."""
 
 
 def decoded(value: bytes, type_: Any) -> Any:

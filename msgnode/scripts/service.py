@@ -62,9 +62,17 @@ MAX_WRONG = 3
 NOTE_SECONDS = 5.0
 RECORDED = 10
 """Calls that the row shows, for the workbench."""
+_UNRECORDED = frozenset({Connector.Port.IDENTITY, Connector.Port.LEGACY})
+"""Whose arguments are tokens, or what people write."""
 STARTING, LIVE, FAULTY, WAITING, FAILED = "starting", "live", "faulty", "waiting", "failed"
 
 Tell = Callable[[list[tuple[str, str]]], None]
+Hear = Callable[[str, bytes], Awaitable[Any]]
+"""Takes what has happened in the network: what, and the JSON of it. Raises NodeError."""
+
+
+async def _nobody_hears(event: str, value: bytes) -> Any:
+    raise Unavailable("No network of this worker is the script's.")
 
 
 @dataclass(slots=True)
@@ -96,6 +104,7 @@ class Port:
         self.row: ConnectorRow | None = None
         self.state = self.last_error = ""
         self.tell: Tell = lambda entries: None
+        self.hear: Hear = _nobody_hears
         self.on_change: list[Callable[[], None]] = []
         """Called when another version answers, or none any more."""
         self.outcomes: Counter[int] = Counter()
@@ -180,7 +189,7 @@ class Port:
                 self._shares.pop(source, None)
             self._count(code)
             self.figures.times.append(time.monotonic() - began)
-            if self.name != Connector.Port.IDENTITY:  # whose arguments are tokens
+            if self.name not in _UNRECORDED:
                 self.figures.recorded.append({"method": method, "argument": argument})
 
     def _share(self, source: str) -> Share:
@@ -192,6 +201,10 @@ class Port:
             self._count(429)
             raise TooMany(f"{SHARE_WAITING} calls to the {self._label} from there are under way.")
         return share
+
+    async def run_end(self) -> asyncio.Future[str]:
+        """Of the script that runs, once one does: when it ends, and why. Raises Unavailable."""
+        return asyncio.ensure_future((await self._running()).sandbox.ended())
 
     async def _answered(
         self, method: str, argument: Any, context: dict[str, Any], is_read: bool
@@ -303,7 +316,12 @@ class Port:
 
     def _make(self, version: Version) -> Script:
         keep = partial(self._scripts.keep, self.row.pk if self.row is not None else 0)
-        world = Outside(version, keep, lambda entries: self.tell(entries))
+        world = Outside(
+            version,
+            keep,
+            lambda said: self.hear(said.event, bytes(said.value)),
+            lambda entries: self.tell(entries),
+        )
         return Script(self.name, version, world, self._scripts.limits)
 
     def _begin_after(self, seconds: float) -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from msgnode.core.errors import Conflict, NodeError, TooMany
 from msgnode.net.http import NotAllowed
-from msgnode.sandbox.pipe import KeptWanted
+from msgnode.sandbox.pipe import Happened, KeptWanted
 from msgnode.sandbox.process import SandboxLimits
 
 from .script import Ended, Script, ScriptFailed
@@ -37,6 +37,9 @@ EXAMPLES: dict[str, list[dict[str, Any]]] = {
         {"method": "keys", "argument": {}},
         {"method": "loginUrl", "argument": {"contents": "1,2,3"}},
     ],
+    "legacy": [
+        {"method": "start", "argument": {"domain": "sip.example", "accounts": ["guest001"]}},
+    ],
     "qos": [
         {"method": "inquire", "argument": {"customer": "csp1"}},
         {"method": "reserve", "argument": {"class": "video", "customer": "csp1"}},
@@ -54,6 +57,7 @@ class Recorded:
     def __init__(self, answers: Mapping[str, Any]) -> None:
         self.requests: list[dict[str, Any]] = []
         self.news: list[tuple[str, str]] = []
+        self.events: list[dict[str, Any]] = []
         self._answers = answers
         self._kept: dict[str, tuple[str, int]] = {}
 
@@ -87,6 +91,12 @@ class Recorded:
         self._kept[wanted.key] = (wanted.value, version + 1)
         return {"version": version + 1}
 
+    async def hear(self, said: Happened) -> Any:
+        """Note it; nobody is there."""
+        told = {"event": said.event, "value": msgspec.json.decode(said.value)}
+        self.events = [*self.events[-99:], told]
+        return {"code": 404}
+
     def tell(self, entries: list[tuple[str, str]]) -> None:
         """Note news."""
         self.news += entries
@@ -110,7 +120,8 @@ def run(
 
     Returns:
         `calls` with `value` or `code` and `error`, and `ms`; its `requests` and those that were
-        `refused`; `fault`, why it could not be loaded; `loaded_ms`, `memory_bytes`, `log`, `news`.
+        `refused`; `fault`, why it could not be loaded; `loaded_ms`, `memory_bytes`, `log`, `news`,
+        `events`.
 
     Raises:
         TooMany: others are being tried.
@@ -152,6 +163,7 @@ async def _run(
     return {
         **told, "memory_bytes": memory, "requests": world.requests, "refused": script.refusals,
         "log": list(script.sandbox.logs), "news": world.news,
+        "events": world.events,
     }  # fmt: skip
 
 

@@ -97,7 +97,7 @@ def test_case_84_only_administrators_decide(administrator: Client) -> None:
     [
         ({"source": " "}, "source"),
         ({"source": "x" * 1_100_000}, "source"),
-        ({"port": "legacy"}, "port"),
+        ({"port": "mqtt"}, "port"),
         ({"port": "identity"}, "configuration"),
         ({"configuration": {"a": "x" * 70_000}}, "configuration"),
         ({"origins": ["https://api.example/v1"]}, "origins"),

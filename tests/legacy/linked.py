@@ -14,7 +14,7 @@ from msgnode.bus.holders import NO_OTHERS
 from msgnode.core import messages
 from msgnode.core.identity import Identity
 from msgnode.legacy.link import Around, LegacyLink, LegacyPeer
-from msgnode.legacy.network import LegacySettings
+from msgnode.legacy.network import Here, LegacyNetwork, LegacySettings
 from msgnode.legacy.xmpp import XmppNetwork
 
 from .fake_xmpp import DOMAIN, GATEWAY, SECONDS, SECRET, FakeXmpp
@@ -158,6 +158,7 @@ async def linked(
     server: FakeXmpp | None = None,
     kept: Kept | None = None,
     trusted: bool = False,
+    make: Callable[[LegacySettings, Here], LegacyNetwork] = XmppNetwork,
     **settings: Any,
 ) -> AsyncIterator[Linked]:
     """A link, live unless the server does not take it."""
@@ -177,7 +178,7 @@ async def linked(
     peer = LegacyPeer(
         DOMAIN, f"runtime://{DOMAIN}/messaging-node-1", f"runtime://{OWN}/mn-1", trusted
     )
-    link = LegacyLink(peer, around, partial(XmppNetwork, chosen))
+    link = LegacyLink(peer, around, partial(make, chosen))
     task = asyncio.create_task(link.run())
     each = Linked(link, node, fake)
     try:

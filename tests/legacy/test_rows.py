@@ -31,6 +31,9 @@ BAD = [
     ({"component": "legacy.example"}, "component"),
     ({"component": "no domain"}, "component"),
     ({"host": "127.0.0.1:5347"}, "host"),
+    ({"host": ""}, "host"),
+    ({"network": "script", "pool": 2}, "component"),
+    ({"network": "script", "component": ""}, "pool"),
     ({"port": 0}, "port"),
     ({"port": 65_536}, "port"),
     ({"pool": 1_001}, "pool"),
@@ -148,6 +151,15 @@ def test_the_command_adds_a_sip_network(tmp_path: Path) -> None:
     call_command(*add, "--pool", "3", "--transport", "ws", stdout=said)
     assert (row().network, row().port, row().transport) == ("sip", 5060, "ws")
     assert (row().component, row().pool, decrypt(row().sealed)) == ("", 3, "pw-{user}")
+
+
+def test_the_command_adds_one_network_by_script_which_has_neither_place_nor_secret() -> None:
+    how = ("--by-script", "--pool", "2")
+    call_command("peers", "add", "sip.example", *how, stdout=StringIO())
+    assert (row().network, row().host, row().sealed) == ("script", "", "")
+    call_command("peers", "add", "sip.example", *how, stdout=StringIO())  # the same again
+    with pytest.raises(CommandError, match="speaks to sip.example already"):
+        call_command("peers", "add", "other.example", *how)
 
 
 def test_a_worker_sees_how_a_network_is_reached_and_serves_it_without_a_stub() -> None:

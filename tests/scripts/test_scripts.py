@@ -479,6 +479,32 @@ async def test_what_it_keeps_is_bounded_and_changed_by_one_at_a_time(
         assert await kept("get", "a") is None
 
 
+async def test_what_the_node_has_answered_is_known_to_the_next_call_though_both_come_at_once() -> (
+    None
+):
+    source = script("""async find(what) {
+      if (what === "seen") return globalThis.seen ?? false;
+      await node.store.get("a").then((kept) => kept).catch(() => null);
+      globalThis.seen = true;
+    }""")
+    async with place(source) as one:
+        assert one.port.script is not None
+        sandbox, held = one.port.script.sandbox, bytearray()
+        send = sandbox.send
+
+        def joined(line: bytes) -> None:
+            held.extend(line)
+            if b'"op":"store"' not in line:
+                send(bytes(held))
+                held.clear()
+
+        sandbox.send = joined  # type: ignore[method-assign]
+        first = asyncio.ensure_future(ask(one.port))
+        await waiting.so(lambda: b'"op":"store"' in held)
+        assert await ask(one.port, "seen") is True
+        await first
+
+
 async def test_case_79_forged_answers_change_nothing_and_are_counted() -> None:
     async with place(ECHO) as one:
         script_ = one.port.script

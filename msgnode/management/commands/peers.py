@@ -98,6 +98,10 @@ class Command(Tool):
             "--trusted", action="store_true",
             help="--xmpp: what its server says of who writes is a verified identity",
         )  # fmt: skip
+        parser.add_argument(
+            "--by-script", action="store_true",
+            help="add: an access network that the script of the connector `legacy` speaks to",
+        )  # fmt: skip
         parser.add_argument("--sip", help="add: HOST:PORT of the outbound proxy of a SIP network")
         parser.add_argument(
             "--transport", choices=LegacyNetwork.Transport.values, default="tcp",
@@ -138,7 +142,7 @@ class Command(Tool):
         if not domain:
             raise could_not_be_done(f"Which domain? manage.py peers {action} example.org")
         if action == "add":
-            is_network = options["xmpp"] or options["sip"]
+            is_network = options["xmpp"] or options["sip"] or options["by_script"]
             (self._add_network if is_network else self._add)(domain, options)
             return
         peer = Peer.objects.filter(domain=domain).first()
@@ -195,7 +199,8 @@ class Command(Tool):
 
         kinds = LegacyNetwork.Network
         network = kinds.SIP if options["sip"] else kinds.XMPP
-        host, _, port = (options["sip"] or options["xmpp"]).rpartition(":")
+        host, _, port = (options["sip"] or options["xmpp"] or ":1").rpartition(":")
+        network = kinds.SCRIPT if options["by_script"] else network
         secret = _read(options["secret"], "--secret").strip() if options["secret"] else ""
         said = {
             "domain": domain, "network": network, "host": host.lower(),

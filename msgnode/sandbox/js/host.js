@@ -1,6 +1,6 @@
 /**
- * The inside of a sandbox: loads one script and lends it what the node has: to a protostub a bus, WebSockets and
- * requests, to a connector requests, secrets by name and a store.
+ * The inside of a sandbox: loads one script and lends it what the node has: WebSockets and requests, and to a
+ * protostub a bus, to a connector secrets by name, a store, and who waits for what happens in its network.
  *
  * Deno runs it without any permission. What the script sees is made here, nothing of the machine. That names such as `Deno` are taken away is a second line of defence; that the
  * process may do nothing is the first. The lines on stdin and stdout: msgnode/sandbox/pipe.py.
@@ -355,16 +355,21 @@ async function importModule(source) {
 
 const MOST = 1024 * 1024; // bytes of one result
 const calls = new Map(); // number -> what aborts it
-const kept = new Map(); // number -> [resolve, reject]
-let keptNumbers = 0;
+const asked = new Map(); // number -> [resolve, reject]
+let askedNumbers = 0;
 let connector;
 
-function keep(action, key = "", value = "", version = null) {
-  const n = ++keptNumbers;
-  const done = new Promise((resolve, reject) => kept.set(n, [resolve, reject]));
-  say({ op: "store", n, action, key: String(key), value: String(value), version });
+/** Ask the node something, which it answers. */
+function ask(operation) {
+  const n = ++askedNumbers;
+  const done = new Promise((resolve, reject) => asked.set(n, [resolve, reject]));
+  say({ ...operation, n });
   return done;
 }
+
+const keep = (action, key = "", value = "", version = null) =>
+  ask({ op: "store", action, key: String(key), value: String(value), version });
+const happened = (event, value) => ask({ op: "network", event, value });
 
 /** An entry is {value, version}, or null; `version` of put and delete: that the entry must still have. */
 const store = Object.freeze({
@@ -393,6 +398,9 @@ async function loadConnector({ source, config, secrets }) {
     secret: (name) => revealed.get(String(name)) ?? `{{secret:${name}}}`,
     store,
     news: (entries) => say({ op: "news", entries }),
+    state: (state, text = "") => happened("state", { state, text: String(text) }),
+    deliver: (message) => happened("message", message),
+    call: (event) => happened("call", event),
     log,
   });
   connector = await make(node, config);
@@ -447,8 +455,8 @@ const operations = {
     calls.delete(n);
   },
   store: ({ n, value, error }) => {
-    const [resolve, reject] = kept.get(n) ?? [];
-    kept.delete(n);
+    const [resolve, reject] = asked.get(n) ?? [];
+    asked.delete(n);
     if (error) reject?.(new Error(error));
     else resolve?.(value);
   },
@@ -460,9 +468,23 @@ const operations = {
   ping: ({ n }) => say({ op: "pong", n }),
 };
 
-function take(line) {
+// What the node has answered reaches who waits for it before the next call is made, though both come at once.
+const { port1: turned, port2: turning } = new MessageChannel();
+const turn = () =>
+  new Promise((resolve) => {
+    turned.onmessage = resolve;
+    turning.postMessage(null);
+  });
+let hasAnswered = false;
+
+async function take(line) {
   try {
     const operation = parse(line);
+    if (hasAnswered && operation.op === "call") {
+      await turn();
+      hasAnswered = false;
+    }
+    hasAnswered ||= operation.op === "store" || operation.op === "http";
     Promise.resolve(operations[operation.op](operation)).catch(log);
   } catch (error) {
     log(error);
@@ -476,5 +498,6 @@ for (;;) {
   if (length === null) exit(0);
   const lines = (rest + decode(buffer.subarray(0, length), { stream: true })).split("\n");
   rest = lines.pop();
-  for (const line of lines) take(line);
+  hasAnswered = false;
+  for (const line of lines) await take(line);
 }
