@@ -1,6 +1,6 @@
 """Whole nodes as an operator starts them, and what only whole ones can show.
 
-- test_two_workers: what must hold between two workers, short; test_workers: with kills
+- test_two_workers: what must hold between two workers, short; test_workers: with stops and restarts
 - test_hosts, test_partitions, test_frozen_worker, test_path_workers: machines, networks, frozen
   ones
 - test_slow_database, test_read_only_database, test_unanswered_commit, test_full_disk,

@@ -252,14 +252,14 @@ class Crowd:
     def serving(self) -> list[WorkerProcess]:
         return [each for each in self.site.workers if each.is_serving]
 
-    def press(self, slow: Runtime) -> None:
-        """Have all others send much to a runtime while it does not read."""
-        if slow.is_reading or self.is_quiet:
+    def press(self, there: Runtime) -> None:
+        """Have all others send much to a runtime while it does not read, or moves about."""
+        if (there.is_reading and not there.is_moving) or self.is_quiet:
             return
         for each in self.runtimes:
-            if each is not slow and each.is_in and each.address and slow.address:
-                each.request(slow.address, "x" * 1000)
-        self.world.after(0.05, lambda: self.press(slow))
+            if each is not there and each.is_in and each.address and there.address:
+                each.request(there.address, "" if there.is_reading else "x" * 1000)
+        self.world.after(0.05, lambda: self.press(there))
 
     def problem(self, text: str) -> None:
         self.problems.append(f"{self.world.now - 1000.0:8.3f} {text}")
@@ -274,6 +274,7 @@ class Runtime:
         hears: the topics it has subscribed to, each since when.
         gaps: when it was told that it misses something.
         is_reading: whether it reads from its sockets.
+        is_moving: whether it comes to other workers all the time.
         banned_at: since when it is banned, 0.0 if it is not.
     """
 
@@ -287,7 +288,7 @@ class Runtime:
         self.gaps: list[float] = []
         self.socket: Socket | None = None
         self.is_in = False
-        self.is_reading = True
+        self.is_reading, self.is_moving = True, False
         self.banned_at = 0.0
         self._sockets: list[Socket] = []
         self._stopped_at = 0.0
@@ -343,7 +344,22 @@ class Runtime:
         if self.socket is not None and self.socket.is_open:
             (self.socket.fall_silent if is_silent else self.socket.hang_up)()
 
-    def come_twice(self) -> None:
+    def move_about(self) -> None:
+        """Come to two workers at once, again and again, while others send much."""
+        if not self.is_moving:
+            self.is_moving = True
+            self.crowd.press(self)
+            self._move_on()
+
+    def stay(self) -> None:
+        self.is_moving = False
+
+    def _move_on(self) -> None:
+        if self.is_moving:
+            self._come_twice()
+            self.world.after(1.0, self._move_on)
+
+    def _come_twice(self) -> None:
         """Re-open at two workers at once, as a page does that was reloaded."""
         serving = self.crowd.serving()
         if self.token and len(serving) > 1:

@@ -217,7 +217,9 @@ KINDS: dict[str, tuple[Step, Step]] = {
     "clock jumps": (_jump(3600.0), _jump(-7200.0)),
     "runtime leaves": (lambda site, runtime: runtime.leave(False), _nothing),
     "runtime is silent": (lambda site, runtime: runtime.leave(True), _nothing),
-    "runtime comes twice": (lambda site, runtime: runtime.come_twice(), _nothing),
+    "runtime comes twice": (
+        lambda site, runtime: runtime.move_about(), lambda site, runtime: runtime.stay()
+    ),
     _UNREAD: (
         lambda site, runtime: runtime.stop_reading(), lambda site, runtime: runtime.read_on()
     ),
