@@ -40,17 +40,18 @@ export default function (node, { server }) {
       sessionDescriptionHandlerFactory: described,
       logBuiltinEnabled: false,
       delegate: {
-        onDisconnect: (error) => node.state("connecting", error?.message ?? "the proxy was lost"),
+        onDisconnect: (error) => lost(error?.message ?? "the proxy was lost"),
         onMessage: (message) => wrote(name, message),
         onInvite: (session) => called(name, session),
       },
     });
+    const lost = (why) => agents.get(name) === agent && node.state("connecting", why); // else it was stopped
     agents.set(name, agent);
     const registerer = new Registerer(agent);
     const registered = new Promise((resolve, reject) => {
       registerer.stateChange.addListener((state) => {
         if (state === RegistererState.Registered) resolve();
-        else if (state === RegistererState.Unregistered) node.state("connecting", `${name} is not registered`);
+        else if (state === RegistererState.Unregistered) lost(`${name} is not registered`);
       });
       const onReject = (response) => reject(refusal(response));
       agent
