@@ -402,6 +402,22 @@ async def test_case_19_an_address_that_names_nobody_there_is_refused_and_nothing
         assert not each.server.taken
 
 
+async def test_case_21_what_a_server_that_stalls_does_not_read_is_bounded_and_passes_later() -> (
+    None
+):
+    async with linked() as each:
+        assert each.server._writer is not None
+        each.server._writer.transport.pause_reading()
+        ids = [each.send("x" * 100_000) for _ in range(250)]
+        network, queue = each.link.network, each.link.exchange.queue
+        await each.until(lambda: not network.has_room)
+        assert queue.bytes <= links.QUEUE_BYTES
+        each.server._writer.transport.resume_reading()
+        codes = [(await each.answer(id_))["code"] for id_ in ids]
+        assert set(codes) == {200, 503}
+        assert len(each.server.texts()) == codes.count(200)
+
+
 async def test_case_22_who_sends_too_much_is_told_to_wait() -> None:
     async with linked(per_minute=20) as each:
         for number in range(21):
