@@ -140,13 +140,15 @@ class PathProbe:
                 fresh = await self._connection()
                 before, self._socket = self._socket, fresh
                 self._begin(self._listen(fresh))
-                if before is not None:
-                    self._begin(self._hang_up(before))
                 stage = "message to itself"
-                await self._ask(self._endpoint.address)
+                try:
+                    await self._ask(self._endpoint.address)
+                finally:
+                    if before is not None:
+                        self._begin(self._hang_up(before))
                 stage = "commit"
                 await self._writer.submit(Call(lambda: None))
-        except (TimeoutError, OSError, WebSocketException):
+        except TimeoutError:
             self.problem = f"A {stage} did not come back within {self._timeout:g} s."
         except Exception as error:
             self.problem = f"A {stage} failed: {error}"

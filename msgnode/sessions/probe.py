@@ -10,6 +10,8 @@ Rules
 - Its connection presents a single-use pass made by this process. Limits, bans, origins and
   admission do not apply to it. A pass of another worker is answered with 421, because the kernel
   chooses which worker a connection to a shared port reaches.
+- The client may make several connections and use one of them: a connection takes the session over
+  with its first message, and one that says nothing takes nothing.
 """
 
 from __future__ import annotations
@@ -95,8 +97,15 @@ class ProbeEndpoint:
         return True
 
     def connect(self, link: Link) -> Connection:
-        """Make the probe's connection, which replaces its previous one."""
-        connection = Connection(link, "", cast(Any, self), self._carry, self._settings)
+        """Make a connection of the probe; its first message takes the session over."""
+        return Connection(link, "", cast(Any, self), self._carry_frame, self._settings)
+
+    def _carry_frame(self, frame: bytes, connection: Connection) -> None:
+        if self.session.socket is not connection:
+            self._take_over(connection)
+        self._carry(frame, connection)
+
+    def _take_over(self, connection: Connection) -> None:
         if self.session.socket is not None:
             self.session.socket.session = None
             self.session.detach()
@@ -104,7 +113,6 @@ class ProbeEndpoint:
         self.session.attach(connection)
         if self.address not in self._table.probes:  # from now on it answers
             self._table.add_probe(self.session)
-        return connection
 
     def close(self) -> None:
         """Remove the probe from the routing table."""

@@ -14,6 +14,7 @@ from websockets.exceptions import InvalidStatus
 from msgnode.bus.table import RoutingTable
 from msgnode.sessions.probe import Misdirected, ProbeEndpoint
 from tests.client import SESSION, Client, runtime
+from tests.fakes import FakeLink
 from tests.node import Node, eventually
 from tests.waiting import until
 
@@ -49,6 +50,24 @@ def test_a_pass_is_good_once_and_at_the_worker_that_made_it() -> None:
     assert endpoint.admits(scope(made))
     with pytest.raises(Misdirected):
         endpoint.admits(scope(made))
+
+
+async def test_a_connection_that_says_nothing_takes_the_session_of_no_other() -> None:
+    """On a port that is shared, several are made side by side, and one of them is used."""
+    table = RoutingTable()
+    endpoint = ProbeEndpoint("localhost", "secret", table, no_message)
+    used, also_made = endpoint.connect(FakeLink()), endpoint.connect(FakeLink())
+    used.frame_received(b"{}")
+    silent = endpoint.connect(FakeLink())
+    assert endpoint.session.socket is used and used.session is endpoint.session
+    for each in (also_made, silent):
+        each.lost()
+        assert endpoint.session.socket is used
+    next_round = endpoint.connect(FakeLink())
+    next_round.frame_received(b"{}")
+    used.lost()
+    assert endpoint.session.socket is next_round and used.session is None
+    assert endpoint.address in table.probes
 
 
 @pytest.mark.parametrize("shown", ["", "x", "é" * 64, "0" * 64, "0" * 10_000])
