@@ -397,6 +397,7 @@ class ArrivingFrames:
         self._local = local
         self._moves = moves
         self._behind: set[str] = set()
+        transport.on_down.append(lambda other: self._behind.clear())  # it is told again
         transport.heard_by.update(self._hear())
 
     def _hear(self) -> dict[type[LinkMessage], Callable[[LinkedWorker, Any], None]]:

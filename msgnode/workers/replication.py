@@ -173,6 +173,7 @@ class SessionCopies:
         """Begin a worker's snapshot of what is watched here."""
         for told in self.on_new_stream:
             told(other)
+        self._remotes.resume(other)  # that one has caught up may be lost; who lags is said again
         self._old[other.epoch] = {each.id for each in self._remotes.of(other)}
 
     def _end_snapshot(self, other: LinkedWorker, _: SnapshotEnds) -> None:

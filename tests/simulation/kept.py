@@ -48,4 +48,10 @@ KEPT: list[tuple[str, int, list[Fault]]] = [
             Fault(9.31, "database cut", 3, 8.00),
         ],
     ),
+    (
+        "that a slow reader had caught up was lost with a link that was down on one side only: who "
+        "sent to it was held back for ever",
+        54,
+        [Fault(6.16, "runtime does not read", 3, 12.00), Fault(8.88, "redis cut from", 3, 4.50)],
+    ),
 ]  # fmt: skip
