@@ -229,17 +229,18 @@ def list_of(*users: User, own: str | None = None) -> list[dict[str, Any]]:
     ]
 
 
-def end_log_in(id_: str, user: User | None, by: str) -> bool:
-    """End the log-in with this id, if it is one of the user's (None: of anybody)."""
-    for row, pk, content in browser_sessions(*([user] if user is not None else [])):
-        if digest(row.session_key) == id_:
-            BrowserSession.objects.filter(pk=row.pk).delete()
-            whose = User.objects.filter(pk=pk).first()
-            note(
-                by, "log-in.end", whose or pk, {"from": (content.get(LOG_IN) or {}).get("from")}, {}
-            )
-            return True
-    return False
+def end_log_in(id_: str, user: User, by: str) -> bool:
+    """End the log-in with this id, if it is one of the user's."""
+    rows = BrowserSession.objects.filter(expire_date__gt=timezone.now())
+    keys = rows.values_list("session_key", flat=True).iterator()
+    key = next((each for each in keys if digest(each) == id_), None)
+    row = rows.filter(pk=key).first()  # the only content that is decoded
+    content = row.get_decoded() if row is not None else {}
+    if row is None or content.get("_auth_user_id") != str(user.pk):
+        return False
+    row.delete()
+    note(by, "log-in.end", user, {"from": (content.get(LOG_IN) or {}).get("from")}, {})
+    return True
 
 
 def _about(said: dict[str, Any]) -> dict[str, Any]:
@@ -285,8 +286,11 @@ def log_ins(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         id_ = request.POST.get("log_in", "")
         whose = users.get(int(request.POST["user"])) if request.POST["user"].isdecimal() else None
-        may = whose is not None and (request.user.is_superuser or not whose.is_superuser)
-        if may and end_log_in(id_, whose, request.user.get_username()):
+        if (
+            whose is not None
+            and (request.user.is_superuser or not whose.is_superuser)
+            and end_log_in(id_, whose, request.user.get_username())
+        ):
             messages.success(request, f"{whose} is logged out of that browser.")
         else:
             messages.warning(request, "This log-in is over, or not yours to end.")

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.contrib.sessions.models import Session as BrowserSession
 from django.core.management import call_command
 from django.test import Client
 
 from msgnode.console import own_log_in, roles
+from msgnode.core.digest import digest
 from msgnode.core.http_limits import HTTP_LIMITS
 from msgnode.identity import second_factor
 from msgnode.models import AuditEntry, RoleAccess, SecondFactor
@@ -307,6 +309,30 @@ def test_browsers_are_listed_without_their_keys_and_ended_one_by_one(
     assert not is_in(here)
     actors = AuditEntry.objects.filter(action="log-in.end").values_list("actor", flat=True)
     assert sorted(actors) == ["alice", "operator"]
+
+
+def test_ending_a_log_in_reads_no_content_of_another(
+    alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = Client(), Client()
+    password(here)
+    password(there)
+    for _ in range(5):
+        password(Client())
+    key = there.session.session_key
+    decoded: list[str] = []
+    decode = BrowserSession.get_decoded
+
+    def counted(row: BrowserSession) -> dict[str, Any]:
+        decoded.append(row.session_key)
+        return decode(row)
+
+    monkeypatch.setattr(BrowserSession, "get_decoded", counted)
+    assert not own_log_in.end_log_in("of none", alice, "alice")
+    assert own_log_in.end_log_in(digest(key), alice, "alice")
+    assert decoded == [key]
+    assert not is_in(there)
+    assert is_in(here)
 
 
 def test_the_list_of_log_ins_says_when_it_is_cut(
