@@ -233,13 +233,20 @@ class SessionAdmin(WrittenByTheNode):
         return session.state
 
     def has_end_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
-        return request.user.has_perm("msgnode.change_session") and _lives(object_id)
+        return request.user.has_perm("msgnode.change_session") and _lives(request, object_id)
 
     def has_ban_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
         return request.user.has_perm("msgnode.add_ban")
 
+    def has_ban_domain_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        """Of a visitor: the others belong to this node's domain."""
+        session = _of_page(request, object_id)
+        return (
+            session is not None and session.visits_from != "" and self.has_ban_permission(request)
+        )
+
     def has_subscribe_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
-        return request.user.has_perm("msgnode.add_subscription") and _lives(object_id)
+        return request.user.has_perm("msgnode.add_subscription") and _lives(request, object_id)
 
     @action(description="End the selected sessions", permissions=["end"])
     def end(self, request: HttpRequest, queryset: QuerySet[Session]) -> HttpResponse | None:
@@ -268,13 +275,13 @@ class SessionAdmin(WrittenByTheNode):
         }
         return redirect(f"{reverse('admin:msgnode_ban_add')}?{urlencode(query)}")
 
-    @action(description="Ban its domain", url_path="ban-domain", permissions=["ban"], icon="domain")
+    @action(
+        description="Ban its domain", url_path="ban-domain", permissions=["ban_domain"],
+        icon="domain",
+    )  # fmt: skip
     def ban_domain(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """To the form of a ban of all visitors of the domain, filled in."""
         session = self._session(request, object_id)
-        if not session.visits_from:
-            messages.error(request, "It is not a visitor: it belongs to this node's domain.")
-            return redirect(_page(object_id))
         query = urlencode({"kind": "domain", "value": session.visits_from})
         return redirect(f"{reverse('admin:msgnode_ban_add')}?{query}")
 
@@ -337,10 +344,19 @@ def _per_second(session: Session, name: str) -> str | None:
     return None if rate is None else f"{rate:,.1f}/s" if rate < 100 else f"{rate:,.0f}/s"
 
 
-def _lives(object_id: object) -> bool:
+def _of_page(request: HttpRequest, object_id: object) -> Session | None:
+    """The session that a page is about, read once: each of the page's actions asks."""
+    kept: dict[object, Session | None] = request.__dict__.setdefault("_of_page", {})
+    if object_id not in kept:
+        id_ = as_uuid(str(object_id))
+        kept[object_id] = Session.objects.filter(pk=id_).first() if id_ else None
+    return kept[object_id]
+
+
+def _lives(request: HttpRequest, object_id: object) -> bool:
     """Whether a session can still be ended; a list, which has no id, may have some that can."""
-    id_ = as_uuid(str(object_id)) if object_id else None
-    return id_ is None or not Session.objects.filter(pk=id_, state=Session.State.CLOSED).exists()
+    session = _of_page(request, object_id) if object_id else None
+    return session is None or session.state != Session.State.CLOSED
 
 
 def _page(object_id: str) -> str:

@@ -95,7 +95,6 @@ class DecisionEntryAdmin(ReadOnlyAdmin):
     change_form_outer_before_template = "policies/why.html"
     search_fields = ("sender", "to", "username", "path")
     search_help_text = "Sender, recipient, user or rule"
-    show_full_result_count = False
     fields = (
         "at", "verdict", "passes", "rule_link", "version_link", "direction", "type", "sender",
         "to", "username", "session_link", "shadow", "took", "errors", "message_text",

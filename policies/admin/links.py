@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
+from unfold.views import ChangeList
 
 BOUND = 10_000
 
@@ -45,6 +46,13 @@ class ReadOnlyAdmin(ModelAdmin):
     list_per_page = 50
     list_max_show_all = 0
     list_before_template = "console/live_list.html"
+
+    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
+        """The list, which offers to show all only where something is left out."""
+        shown = super().get_changelist_instance(request)
+        if not shown.query and not shown.has_active_filters:
+            shown.full_result_count = shown.result_count
+        return shown
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Nobody adds."""

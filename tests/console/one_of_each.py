@@ -15,27 +15,33 @@ from django_celery_results.models import TaskResult
 
 from msgnode.console.audit import note
 from msgnode.models import (
+    AddressOwner,
     AddressPool,
     Alarm,
     AlarmNotice,
     AlarmRule,
     Allocation,
+    ApiKey,
     Ban,
     ControlMessage,
     LegacyNetwork,
     MqttTopic,
     Peer,
     PeerMessage,
+    PoolAddress,
+    PushEndpoint,
     Revocation,
     Session,
     StoredMessage,
     Subscription,
+    WebhookHost,
 )
-from msgnode.qos.models import Customer, TrafficClass, TurnServer
+from msgnode.qos.models import Customer, Reservation, RoundTrip, TrafficClass, TurnServer
 from msgnode.scripts import store
 from policies.authoring import pap
 from policies.authoring.drafts import replace_draft
 from policies.models import DecisionEntry, NamedList, PolicyTest, RuleHits
+from registry.models import DataObject, GlobalRecord, Hyperty, Runtime, StatusChange, User
 from spark.models import ReportRun
 
 
@@ -44,6 +50,8 @@ def fill() -> None:
     now = timezone.now()
     _traffic()
     _policies()
+    _registered()
+    _allowed()
     Ban.objects.create(kind="runtime", value="runtime://localhost/b", reason="spam")
     Alarm.objects.create(kind="disk", text="It fills.")
     rule = AlarmRule.objects.create(name="flood", figure="messages", limit=1e9, seconds=60)
@@ -74,10 +82,16 @@ def fill() -> None:
     )  # fmt: skip
     note("operator", "ban.add", "runtime://localhost/b", {}, {"id": 1})
     video = TrafficClass.objects.get_or_create(name="video", defaults={"bitrate": 2_500_000})[0]
-    TurnServer.objects.create(
+    server = TurnServer.objects.create(
         name="turn1", urls="turn:turn.example:3478?transport=udp", capacity=2 * video.bitrate
     )
-    Customer.objects.create(name="csp1")
+    RoundTrip.objects.create(network="a.example", server=server, milliseconds=12)
+    Reservation.objects.create(
+        id="f" * 16, state="ended", reason="released", server=server, traffic_class="video",
+        customer=Customer.objects.create(name="csp1"), bitrate=video.bitrate,
+        session_id=uuid.uuid4(), runtime_url="runtime://localhost/a", created_at=now,
+        expires_at=now, ended_at=now, cut_at=now, told_at=now,
+    )  # fmt: skip
     ReportRun.objects.create(
         kind="hourly", start=now, end=now, state=ReportRun.State.FAILED, trigger="operator"
     )
@@ -96,7 +110,8 @@ def _traffic() -> None:
     )  # fmt: skip
     Allocation.objects.create(address="comm://localhost/a", scheme="comm", session=session)
     Subscription.objects.create(address="comm://localhost/a/changes", session=session)
-    AddressPool.objects.create(scheme="sip")
+    pool = AddressPool.objects.create(scheme="sip")
+    PoolAddress.objects.create(pool=pool, address="sip:guest@legacy.example")
 
 
 def _policies() -> None:
@@ -114,3 +129,34 @@ def _policies() -> None:
         sender="a", to="b", path="S/P/R",
         message='{"id":1,"type":"read","from":"a","to":"b","body":{}}',
     )  # fmt: skip
+
+
+def _registered() -> None:
+    now = timezone.now()
+    user = User.objects.create(user_id="user://localhost/u", idp_identifier="u")
+    runtime = Runtime.objects.create(url="runtime://localhost/a")
+    lives = {
+        "status": "live", "expires": 3600, "started_at": now, "modified_at": now,
+        "expires_at": now + timedelta(hours=1), "runtime": runtime,
+    }  # fmt: skip
+    Hyperty.objects.create(url="hyperty://localhost/h", user=user, descriptor="x", **lives)
+    DataObject.objects.create(
+        url="comm://localhost/o", name="room", schema="x", reporter="hyperty://localhost/h", **lives
+    )
+    StatusChange.objects.create(
+        kind="hyperty", url="hyperty://localhost/h", after="live", cause="created", at=now
+    )
+    GlobalRecord.objects.create(
+        guid="g" * 43, jwt="x", public_key="x", last_update=now, timeout=now
+    )
+
+
+def _allowed() -> None:
+    now = timezone.now()
+    AddressOwner.objects.create(address="hyperty://localhost/h", issuer="i", subject="eve")
+    PushEndpoint.objects.create(
+        id="p", subject="1", user_url="user://localhost/u", runtime_url="runtime://localhost/a",
+        address="runtime://localhost/a/invitations", renewed_at=now, expires_at=now,
+    )  # fmt: skip
+    ApiKey.objects.create(name="sensors", prefix="mnk_sensors", secret_hash="x", expires_at=now)
+    WebhookHost.objects.create(host="hooks.example.org")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Callable, Iterable
-from datetime import timedelta
-from typing import TypeVar
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
 
-from django.db.models import Model
+from django.db.models import AutoField, Field, Model
 from django.utils import timezone
 
-from msgnode.models import Allocation, AuditEntry, Session, Subscription
-from policies.models import DecisionEntry
-from registry.models import Hyperty, User
+from msgnode.models import Allocation, Session, Subscription
 
 State = Session.State
 T = TypeVar("T")
@@ -52,25 +50,36 @@ def fill(number: int) -> list[Session]:
     return sessions
 
 
-def fill_logs(number: int) -> None:
-    """`number` decisions, changes and registrations."""
-    now = timezone.now()
-    User.objects.create(user_id="user://localhost/u", idp_identifier="u")
-    kinds: tuple[Callable[[int], Model], ...] = (
-        lambda n: DecisionEntry(
-            at=now, direction="in", effect="deny", passes=False, version=1, type="read", sender="a",
-            to="b", path="S/P/R", message='{"id":1,"type":"read","from":"a","to":"b","body":{}}',
-        ),
-        lambda n: AuditEntry(actor="operator", action="ban.add", object=str(n)),
-        lambda n: Hyperty(
-            url=f"hyperty://localhost/{n:06d}", status="live", expires=3600, started_at=now,
-            modified_at=now, user_id="user://localhost/u", descriptor="x", expires_at=now,
-        ),
-    )  # fmt: skip
-    for kind in kinds:
-        for some in _by_thousand(range(number)):
-            made = [kind(n) for n in some]
-            type(made[0])._default_manager.bulk_create(made)
+def multiply(row: Model, number: int) -> None:
+    """`number` rows more like this one, which differ where no two may be the same."""
+    meta = type(row)._meta
+    sets = [*meta.unique_together, *(getattr(each, "fields", ()) for each in meta.constraints)]
+    named = {name for each in sets for name in each}
+    differ = [
+        field
+        for field in meta.concrete_fields
+        if (field.unique or field.name in named) and not (field.choices or field.is_relation)
+    ]
+    values = {each.attname: getattr(row, each.attname) for each in meta.concrete_fields}
+    for some in _by_thousand(range(number)):
+        type(row)._default_manager.bulk_create(
+            type(row)(**values | {each.attname: _another(each, values, n) for each in differ})
+            for n in some
+        )
+
+
+def _another(field: Field[Any, Any], values: dict[str, Any], number: int) -> Any:
+    """A value of this field that no other number gets."""
+    value = values[field.attname]
+    if isinstance(field, AutoField):
+        return None
+    if isinstance(value, int | float):
+        return value + 1 + number
+    if isinstance(value, datetime):
+        return value - timedelta(hours=1 + number)
+    if isinstance(value, uuid.UUID):
+        return uuid.uuid4()
+    return f"{value}{number:06d}"[-(field.max_length or 600) :]
 
 
 def _by_thousand(rows: Iterable[T]) -> list[list[T]]:

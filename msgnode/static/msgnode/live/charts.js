@@ -97,7 +97,7 @@ export class Charts {
         interaction: { mode: "index", intersect: false },
         plugins: { legend: { position: "bottom", labels: { boxHeight: 2 } } },
         scales: {
-          x: { ticks: { maxTicksLimit: 6, maxRotation: 0 }, grid: { display: false } },
+          x: { ticks: { maxTicksLimit: 6, maxRotation: 0, autoSkipPadding: 12 }, grid: { display: false } },
           y: { beginAtZero: true, suggestedMax: 1, ticks: { maxTicksLimit: 5 } },
         },
       },
