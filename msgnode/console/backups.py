@@ -11,6 +11,7 @@ Rules
 from __future__ import annotations
 
 import json
+import shlex
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -64,11 +65,16 @@ class BackupsPage:
                 messages.error(request, fault)
             return redirect("backups")
         runs = [_told(each) for each in _results().order_by("-id")[:_SHOWN]]
+        found = archives()
+        there = [each["name"] for each in found]
+        checked = [run["archive"] for run in runs if run["has_passed"]]
+        wanted = next((name for name in (*checked, *there) if name in there), "")
         context = {
             **admin.site.each_context(request),
             "title": "Backups",
             "folder": _folder(),
-            "archives": archives(),
+            "archives": found,
+            "restored": shlex.quote(str(_folder() / wanted)),
             "runs": runs,
             "is_busy": any(run["is_under_way"] for run in runs),
             "has_own_key": settings.OWN_SECRET_KEY is not None,
@@ -120,21 +126,23 @@ def _results() -> Any:
 def _told(row: Any) -> dict[str, Any]:
     """What was asked for and what came of it, in words."""
     is_under_way = row.status in _UNDER_WAY and row.date_created > timezone.now() - _LONGEST
+    is_check = row.task_name == CHECK_BACKUP
     found = _result(row)
+    has_ended_well = bool(found) and not found.get("fault")
     if row.status == _WAITS:
         said = "waits for the Celery worker"
     elif row.status == _RUNS:
         said = "is under way"
-    elif not found or found.get("fault"):
-        said = f"failed: {found.get('fault') or 'the log of the Celery worker says why'}"
-    else:
+    elif has_ended_well:
         number = sum(found["rows"].values())
-        is_check = row.task_name == CHECK_BACKUP
         said = f"{'can be restored' if is_check else 'made'}: {number:,} rows"
-    what = "check" if row.task_name == CHECK_BACKUP else "backup"
-    name = Path(found.get("archive", "")).name
-    return {"at": row.date_created, "what": what, "archive": name, "said": said,
-            "is_under_way": is_under_way}  # fmt: skip
+    else:
+        said = f"failed: {found.get('fault') or 'the log of the Celery worker says why'}"
+    return {
+        "at": row.date_created, "what": "check" if is_check else "backup", "said": said,
+        "archive": Path(found.get("archive", "")).name, "is_under_way": is_under_way,
+        "has_passed": is_check and has_ended_well,
+    }  # fmt: skip
 
 
 def _result(row: Any) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from django.http import HttpRequest, HttpResponse
 from django.template.defaultfilters import filesizeformat
 from django.utils.formats import date_format
@@ -18,7 +19,7 @@ from django.utils.timezone import localtime
 
 from msgnode.core.errors import Conflict
 from msgnode.federation import kinds, store
-from msgnode.models import Peer
+from msgnode.models import Peer, PeerMessage
 from msgnode.storage.control import post
 
 from . import peer_actions
@@ -142,8 +143,9 @@ class PeerAdmin(AuditedAdmin):
         """Nodes alone; a class of another model inherits this for all of its own."""
         rows = super().get_queryset(request)
         rows = rows.filter(legacynetwork=None) if self.model is Peer else rows
-        waiting = Count("messages", filter=Q(messages__is_sent=False))
-        return rows.annotate(number_waiting=waiting)
+        waiting = PeerMessage.objects.filter(peer=OuterRef("pk"), is_sent=False).order_by()
+        number = waiting.values("peer").annotate(number=Count("pk")).values("number")
+        return rows.annotate(number_waiting=Coalesce(Subquery(number), 0))
 
     @admin.display(description="kind in use")
     def seems(self, peer: Peer) -> str:

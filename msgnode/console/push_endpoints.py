@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from django.http import HttpRequest
 from unfold.decorators import display
 
-from msgnode.models import PushEndpoint
+from msgnode.models import Invitation, PushEndpoint
 
 from .lists import AuditedAdmin, begins_with
 
@@ -21,8 +22,10 @@ class PushEndpointAdmin(AuditedAdmin):
     fields = ("user_url", "runtime_url", "address", "hyperty", "renewed_at", "expires_at")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[PushEndpoint]:
-        waits = Count("invitations", filter=~Q(invitations__message=""))
-        return super().get_queryset(request).annotate(number_waiting=waits)
+        waiting = Invitation.objects.filter(endpoint=OuterRef("pk")).exclude(message="").order_by()
+        number = waiting.values("endpoint").annotate(number=Count("pk")).values("number")
+        rows = super().get_queryset(request)
+        return rows.annotate(number_waiting=Coalesce(Subquery(number), 0))
 
     def search_filter(self, term: str) -> Q:
         return begins_with("user_url", term) | begins_with("runtime_url", term)

@@ -50,12 +50,12 @@ class WorkerAdmin(WrittenByTheNode):
 
     @display(
         description="state",
-        label={"ready": "success", "starting": "info", "draining": "warning", "down": "danger"},
-    )
-    def state_label(self, worker: Worker) -> tuple[str, str]:
-        if not is_heard(worker, timezone.now()):
-            return "down", "not heard of"
-        return worker.state, worker.state
+        label={
+            "ready": "success", "starting": "info", "draining": "warning", "not heard of": "danger",
+        },
+    )  # fmt: skip
+    def state_label(self, worker: Worker) -> str:
+        return worker.state if is_heard(worker, timezone.now()) else "not heard of"
 
     def _rates(self, worker: Worker) -> Sample | None:
         """What the worker did in its last minute; it is written at the end of each."""
@@ -159,7 +159,9 @@ class WorkerAdmin(WrittenByTheNode):
         return f"{up} of {len(links)} up{faults}"
 
     @display(description="links")
-    def links_table(self, worker: Worker) -> SafeString:
+    def links_table(self, worker: Worker) -> SafeString | str:
+        if not worker.links:
+            return "none"
         names = ("to", "state", "batches", "waiting_bytes", "resent", "gaps", "missed", "lost")
         titles = (
             *("to", "state", "batches", "bytes waiting", "sent again"),
@@ -174,7 +176,10 @@ class WorkerAdmin(WrittenByTheNode):
                 for link in worker.links
             ),
         )
-        page = "<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>"
+        page = (
+            '<div class="console-scroll" tabindex="0" role="region" aria-label="Links, table">'
+            '<table class="console-table"><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>'
+        )
         return format_html(page, head, lines)
 
     def get_queryset(self, request: HttpRequest) -> Any:

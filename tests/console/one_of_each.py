@@ -9,6 +9,7 @@ import uuid
 from datetime import timedelta
 
 from axes.models import AccessAttempt
+from django.contrib.auth.models import User as Account
 from django.utils import timezone
 from django_celery_beat.models import CrontabSchedule, PeriodicTask
 from django_celery_results.models import TaskResult
@@ -158,5 +159,6 @@ def _allowed() -> None:
         id="p", subject="1", user_url="user://localhost/u", runtime_url="runtime://localhost/a",
         address="runtime://localhost/a/invitations", renewed_at=now, expires_at=now,
     )  # fmt: skip
+    Account.objects.create_user("u")  # of the domain, without a role
     ApiKey.objects.create(name="sensors", prefix="mnk_sensors", secret_hash="x", expires_at=now)
     WebhookHost.objects.create(host="hooks.example.org")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
+import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -100,3 +103,26 @@ def test_a_damaged_archive_is_said_to_be_so(operator: Client, folder: Path) -> N
     )  # fmt: skip
     page = operator.get(PAGE).content.decode()
     assert "failed: " in page and "Nothing has changed." in page
+
+
+def test_the_command_restores_what_has_passed_a_check_and_can_be_pasted(
+    operator: Client, settings: Any, tmp_path: Path
+) -> None:
+    settings.DATA_DIR = tmp_path / "the node's"
+    folder = settings.DATA_DIR / "backups"
+    folder.mkdir(parents=True)
+
+    def command() -> list[str]:
+        page = html.unescape(operator.get(PAGE).content.decode())
+        return shlex.split(page.partition('id="restore-command">')[2].partition("<")[0])
+
+    for age, name in enumerate(("newest.tar.gz", "sound.tar.gz", "damaged.tar.gz")):
+        (folder / name).touch()
+        os.utime(folder / name, (1e9 - age, 1e9 - age))
+    assert command() == ["manage.py", "restore", str(folder / "newest.tar.gz"), "--replace"]
+    for name, fault in (("sound.tar.gz", ""), ("damaged.tar.gz", "It is damaged.")):
+        TaskResult.objects.create(
+            task_id=name, task_name=backups.CHECK_BACKUP, status=states.SUCCESS,
+            result=json.dumps({"archive": name, "rows": {"session": 1}, "fault": fault}),
+        )  # fmt: skip
+    assert command() == ["manage.py", "restore", str(folder / "sound.tar.gz"), "--replace"]

@@ -30,6 +30,7 @@ from msgnode.models import (
     AuditEntry,
     Connector,
     LegacyNetwork,
+    Peer,
     SecondFactor,
     Session,
     Subscription,
@@ -62,8 +63,8 @@ MORE = (
     "/admin/registry/hyperty/?q=nothing", "/admin/search/?s=hyperty://localhost/h0000&extended=1",
     "/admin/qos/reservation/?state__exact=held", "/admin/qos/reservation/?o=8",
 )  # fmt: skip
-HANDFUL = {AddressPool, Connector, LegacyNetwork, PeriodicTask}
-"""Kinds of which there are never many: one for each scheme, port, other network or task."""
+HANDFUL = {AddressPool, Connector, Group, LegacyNetwork, Peer, PeriodicTask}
+"""Kinds of which there are never many: one for each scheme, port, role, network, domain or task."""
 SLOWEST = 1000
 """Milliseconds that a page may compute, so that one is there within a second on a quiet machine."""
 MAX_QUERIES = 10
@@ -134,11 +135,13 @@ def test_no_page_needs_more_than_ten_queries(operator):
 
 
 def rows_pages() -> list[str]:
-    """The page of one row of each kind."""
+    """The page of one row of each kind; that of a webhook host asks for a second factor first."""
+    rows = {kind: kind._default_manager.last() for kind in site._registry}
+    rows |= {WebhookHost: None, Peer: Peer.objects.filter(legacynetwork=None).last()}
     return [
         reverse(f"admin:{kind._meta.app_label}_{kind._meta.model_name}_change", args=[row.pk])
-        for kind in site._registry
-        if kind is not WebhookHost and (row := kind._default_manager.last())
+        for kind, row in rows.items()
+        if row is not None
     ]
 
 

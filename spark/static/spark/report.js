@@ -41,12 +41,22 @@
     ended: [8, 2],
   };
   const axis = (more) => ({ ticks: { color: ink }, grid: { color: grid }, ...more });
+  const hours = (more) =>
+    axis({ ticks: { color: ink, maxRotation: 0, autoSkipPadding: 12 }, ...more });
+  const legend = (type) => ({
+    labels: {
+      color: ink,
+      boxWidth: 16,
+      boxHeight: 8,
+      ...(type === "line" && { usePointStyle: true, pointStyle: "line", pointStyleWidth: 28 }),
+    },
+  });
   const options = (more) => ({
     animation: false,
     responsive: true,
     maintainAspectRatio: false,
     interaction: { mode: "index", intersect: false },
-    plugins: { legend: { labels: { color: ink } } },
+    plugins: { legend: legend() },
     ...more,
   });
   const number = (value) => (value === null ? "no rows" : value.toLocaleString());
@@ -57,7 +67,7 @@
     options: options({
       scales,
       plugins: {
-        legend: { labels: { color: ink } },
+        legend: legend(type),
         tooltip: {
           filter: (item) => item.raw !== 0,
           callbacks: {
@@ -80,7 +90,7 @@
         borderWidth: 1,
       }));
     return byHour("bar", [...more, ...bars], {
-      x: axis({ stacked: true }),
+      x: hours({ stacked: true }),
       y: axis({ stacked: true, beginAtZero: true }),
     });
   };
@@ -140,7 +150,7 @@
         Object.entries(data.sessions).map(([name, values]) =>
           line(name, values, colours[name], dashes[name]),
         ),
-        { x: axis(), y: axis({ beginAtZero: true }) },
+        { x: hours(), y: axis({ beginAtZero: true }) },
       ),
     reservations: () =>
       byHour(
@@ -150,11 +160,11 @@
           data: values,
           backgroundColor: colours[name],
         })),
-        { x: axis(), y: axis({ beginAtZero: true }) },
+        { x: hours(), y: axis({ beginAtZero: true }) },
       ),
     relayed: () =>
       byHour("line", [line("bytes", data.relayed, "#0072b2", [])], {
-        x: axis(),
+        x: hours(),
         y: axis({ beginAtZero: true }),
       }),
     p2p: () => flat(data.p2p, "set-ups"),
@@ -172,7 +182,7 @@
           line("high", data.forecast.high, "#e69f00", [2, 2]),
         ],
       },
-      options: options({ scales: { x: axis(), y: axis({ beginAtZero: true }) } }),
+      options: options({ scales: { x: hours(), y: axis({ beginAtZero: true }) } }),
     }),
     latency: () =>
       byHour(
@@ -180,7 +190,7 @@
         Object.entries(data.latency).map(([name, values]) =>
           line(name, values, colours[name], dashes[name]),
         ),
-        { x: axis(), y: axis({ beginAtZero: true }) },
+        { x: hours(), y: axis({ beginAtZero: true }) },
       ),
     types: () => flat(data.types),
     components: () => flat(data.components),

@@ -95,9 +95,17 @@ export class Charts {
         maintainAspectRatio: false,
         normalized: true,
         interaction: { mode: "index", intersect: false },
-        plugins: { legend: { position: "bottom", labels: { boxHeight: 2 } } },
+        plugins: {
+          legend: {
+            position: "bottom",
+            labels: { usePointStyle: true, pointStyle: "line", pointStyleWidth: 28 },
+          },
+        },
         scales: {
-          x: { ticks: { maxTicksLimit: 6, maxRotation: 0, autoSkipPadding: 12 }, grid: { display: false } },
+          x: {
+            ticks: { maxTicksLimit: 6, maxRotation: 0, autoSkipPadding: 12 },
+            grid: { display: false },
+          },
           y: { beginAtZero: true, suggestedMax: 1, ticks: { maxTicksLimit: 5 } },
         },
       },
