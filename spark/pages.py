@@ -263,7 +263,7 @@ def _bars(
     to: str = "",
     value: str = "messages",
 ) -> Any:
-    rows = [row for row in rows_of(figures, table) if row[value]][:12]
+    rows = rows_of(figures, table)[:12]
     labels = [row[key] or empty or "none" for row in rows]
     if to:
         labels = [f"{label} → {row[to] or 'none'}" for label, row in zip(labels, rows, strict=True)]

@@ -118,7 +118,7 @@ def test_every_page_of_a_row_can_be_read(
         wrong = axe_faults(page, but_for=seen_already(detail, seen[0]))
         if wider := page.evaluate(WIDER):
             wrong.append(f"wider than the window: {wider}")
-        if code := re.search(r"[(\[{]'\w.*", page.inner_text("#content")):
+        if code := re.search(r"[(\[{]'\w.*", page.inner_text("body")):
             wrong.append(f"shows what is meant for a program: {code[0][:80]}")
         if wrong:
             faults[detail] = wrong
