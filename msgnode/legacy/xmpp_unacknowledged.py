@@ -21,7 +21,7 @@ from msgnode.core.messages import Message, error_body
 
 from .network import Here
 
-WINDOW = 200
+WINDOW, WINDOW_BYTES = 200, 4 * 1024 * 1024
 BARRIER_MESSAGES, BARRIER_SECONDS = 20, 0.05
 RESEND_SECONDS = 10.0
 """As long as a request waits: what was sent before is not sent later."""
@@ -68,6 +68,7 @@ class Unacknowledged:
         self._clock = clock
         self._wants_receipts = wants_receipts
         self._sent: OrderedDict[str, Sent] = OrderedDict()
+        self._bytes = 0  # of the stanzas in `_sent`
         self._receipts: OrderedDict[str, Sent] = OrderedDict()
         self._since: list[str] = []  # ids since the last ping
         self._pings: deque[tuple[str, list[str], float]] = deque()
@@ -76,7 +77,7 @@ class Unacknowledged:
     @property
     def is_full(self) -> bool:
         """Whether no more may be sent for now."""
-        return len(self._sent) >= WINDOW
+        return len(self._sent) >= WINDOW or self._bytes >= WINDOW_BYTES
 
     @property
     def pinged_at(self) -> float | None:
@@ -101,6 +102,7 @@ class Unacknowledged:
     def add(self, id_: str, message: Message, stanza: bytes, to: str) -> None:
         """Note a message that is sent now."""
         self._sent[id_] = Sent(message, stanza, to, self._clock() + RESEND_SECONDS)
+        self._bytes += len(stanza)
         self._count(id_)
 
     def again(self, send: Callable[[bytes], None]) -> None:
@@ -138,9 +140,9 @@ class Unacknowledged:
         for id_, sent in list(self._sent.items()):
             sent.attempts += 1
             if sent.is_answered or self._here.is_stored(sent.message):
-                del self._sent[id_]
+                self._take(id_)
             elif sent.attempts > ATTEMPTS:
-                del self._sent[id_]
+                self._take(id_)
                 self._refuse(sent, BadGateway(f"{self._domain} ends connections at this message."))
 
     def refused(self, id_: str, by: str, fault_of: Callable[[str], NodeError]) -> bool:
@@ -172,10 +174,10 @@ class Unacknowledged:
         """Answer what has waited too long for a connection, or for a receipt."""
         now = self._clock()
         while not is_connected and self._sent:
-            first = next(iter(self._sent.values()))
+            id_, first = next(iter(self._sent.items()))
             if first.until > now:
                 break
-            self._sent.popitem(last=False)
+            self._take(id_)
             self._refuse(first, GatewayTimeout(f"{self._domain} could not be reached in time."))
         while self._receipts and next(iter(self._receipts.values())).until <= now:
             self._answer_sent(self._receipts.popitem(last=False)[1])
@@ -187,9 +189,14 @@ class Unacknowledged:
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(BARRIER_SECONDS, self.ping)
 
+    def _take(self, id_: str) -> Sent | None:
+        sent = self._sent.pop(id_, None)
+        self._bytes -= len(sent.stanza) if sent is not None else 0
+        return sent
+
     def _settle(self, id_: str) -> None:
         """Answer a message that the server has taken, or wait for its receipt."""
-        sent = self._sent.pop(id_, None)
+        sent = self._take(id_)
         if sent is None or sent.is_answered:
             return
         if self._wants_receipts:

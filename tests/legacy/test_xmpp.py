@@ -418,6 +418,21 @@ async def test_case_21_what_a_server_that_stalls_does_not_read_is_bounded_and_pa
         assert len(each.server.texts()) == codes.count(200)
 
 
+async def test_case_21_a_server_that_acknowledges_nothing_has_few_large_messages_under_way() -> (
+    None
+):
+    async with linked() as each:
+        each.server.answers_pings = False
+        ids = [each.send("x" * 100_000) for _ in range(30)]
+        await each.until(lambda: len(each.server.texts()) == 30)
+        ids += [each.send("x" * 100_000) for _ in range(30)]
+        await each.until(lambda: len(each.server.texts()) == 42)  # 4 MiB
+        assert not each.link.network.has_room
+        each.server.answers_pings = True
+        each.server.cut()
+        assert {(await each.answer(id_))["code"] for id_ in ids} == {200}
+
+
 async def test_case_22_who_sends_too_much_is_told_to_wait() -> None:
     async with linked(per_minute=20) as each:
         for number in range(21):
