@@ -38,7 +38,7 @@ PLACES = {
     "msgnode/devices/link.py": _OF_A_LINK,
     "msgnode/devices/mqtt/link.py": _OF_A_LINK,
     "msgnode/federation/peer_session.py": _OF_A_LINK,
-    "msgnode/legacy/xmpp_stream.py": _OF_A_LINK,
+    "msgnode/legacy/connection.py": _OF_A_LINK,
     "msgnode/servers/socket_link.py": _OF_A_LINK,
     "msgnode/sessions/asgi_link.py": _OF_A_LINK,
     "msgnode/sessions/session.py": "What a session does with a frame depends on where it is now.",
