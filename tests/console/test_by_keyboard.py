@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,10 @@ MOST = 60
 """Tabs until something must be reached."""
 FOCUSED = """
 () => {
-  const { tagName, innerText, value } = document.activeElement;
-  return ["A", "BUTTON", "INPUT"].includes(tagName) ? innerText.trim() || value || "" : "";
+  const { tagName, ariaLabel, innerText, labels, value } = document.activeElement;
+  if (!["A", "BUTTON", "INPUT"].includes(tagName)) return "";
+  const words = [ariaLabel, innerText, labels?.[0]?.innerText, value];
+  return words.filter(Boolean).join(" ").trim();
 }
 """
 OUTLINE = "getComputedStyle(document.activeElement).outlineStyle"
@@ -133,3 +136,31 @@ def test_a_change_is_undone(node: Node, keyboard: Keyboard) -> None:
     keyboard.follow("Undo the change")
     assert "has its previous values again" in keyboard.page.content()
     assert keyboard.keys <= 50, keyboard.keys
+
+
+def test_a_message_is_followed(traffic: Traffic, keyboard: Keyboard) -> None:
+    _, heard = traffic.pair(5)
+    keyboard.search("Traces")
+    keyboard.page.wait_for_selector("#traces-rows button")
+    keyboard.skip()
+    keyboard.tab_to(f"to {heard}")
+    keyboard.press("Enter")
+    waiting.in_page(keyboard.page, "document.activeElement.id === 'trace-title'")
+    steps = keyboard.page.inner_text("#trace-steps")
+    assert "admission" in steps and "written" in steps
+    assert keyboard.keys <= 25, keyboard.keys
+
+
+def test_a_key_for_devices_is_made(node: Node, keyboard: Keyboard) -> None:
+    keyboard.search("API keys")
+    keyboard.skip()
+    keyboard.follow("Add")
+    keyboard.skip()
+    keyboard.tab_to("Name")
+    keyboard.page.keyboard.type("sensors")
+    keyboard.tab_to("device:connect")
+    keyboard.press("Space")
+    keyboard.press("Enter")
+    keyboard.page.wait_for_load_state("load")
+    assert re.search(r"mnk?_\S+", keyboard.page.inner_text("#main"))
+    assert keyboard.keys <= 40, keyboard.keys
