@@ -42,6 +42,7 @@ from .network import (
 from .parties import Parties, text_in
 
 WINDOW, MAX_TEXT = 200, 64 * 1024
+_UNAVAILABLE = 480  # of SIP: temporarily
 BEGIN_SECONDS, FIND_SECONDS = 30.0, 10.0
 """For the script to be live; for who takes a call to be found."""
 
@@ -73,7 +74,7 @@ class CallEvent(msgspec.Struct, frozen=True):
     sender: str = msgspec.field(name="from", default="")
     to: str = ""
     sdp: str = ""
-    code: int = 480
+    code: int = _UNAVAILABLE
     text: str = ""
 
 
