@@ -241,9 +241,8 @@ class SessionAdmin(WrittenByTheNode):
     def has_ban_domain_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
         """Of a visitor: the others belong to this node's domain."""
         session = _of_page(request, object_id)
-        return (
-            session is not None and session.visits_from != "" and self.has_ban_permission(request)
-        )
+        is_ours = session is not None and not session.visits_from
+        return not is_ours and self.has_ban_permission(request)
 
     def has_subscribe_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
         return request.user.has_perm("msgnode.add_subscription") and _lives(request, object_id)
