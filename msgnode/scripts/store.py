@@ -272,7 +272,8 @@ def set_secret(connector: Connector, name: str, value: str) -> str:
     ConnectorSecret.objects.update_or_create(
         connector=connector, name=name, defaults={"sealed": encrypt(value)}
     )
-    post(RESTART, port=connector.port)
+    if connector.decision == Connector.Decision.APPROVED:
+        post(RESTART, port=connector.port)
     return ""
 
 

@@ -25,7 +25,7 @@ from msgnode.core import messages
 from msgnode.core.back_off import BackOff
 from msgnode.core.digest import digest
 from msgnode.core.errors import BadGateway, Forbidden, GatewayTimeout, NodeError, Unavailable
-from msgnode.models import Connector
+from msgnode.models import Connector, ControlMessage
 from msgnode.sandbox import pipe, process
 from msgnode.sandbox.process import SandboxProcess
 from msgnode.scripts import service, store
@@ -319,6 +319,26 @@ async def test_any_other_part_of_a_version_needs_an_approval_of_its_own() -> Non
         )
     }
     assert len(digests) == 6
+
+
+@sync_to_async
+def restarts_told() -> int:
+    return ControlMessage.objects.filter(kind=store.RESTART).count()
+
+
+async def test_a_new_value_of_a_secret_restarts_a_script_that_is_to_run_and_no_other() -> None:
+    secret: dict[str, Any] = {
+        "origins": ["https://a.example"],
+        "secrets": {"basic": "https://a.example"},
+    }
+    async with place(ECHO, **secret, values={"basic": "one"}) as one:
+        assert await restarts_told() == 0, "there was nothing to restart when it got its first"
+        row = await sync_to_async(Connector.objects.get)(port=one.port.name)
+        assert not await sync_to_async(store.set_secret)(row, "basic", "two")
+        assert await restarts_told() == 1
+        assert not await sync_to_async(store.decide)(row, Connector.Decision.PAUSED)
+        assert not await sync_to_async(store.set_secret)(row, "basic", "three")
+        assert await restarts_told() == 1
 
 
 async def test_case_88_without_deno_its_port_answers_503(monkeypatch: pytest.MonkeyPatch) -> None:
