@@ -19,6 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from msgnode.core.priority import lower_priority
+
 WATCH_SECONDS = 1.0
 _ERROR_BYTES = 4_000
 _LOG_BYTES = 256 * 1024
@@ -49,7 +51,7 @@ def run(
         environment: its whole environment.
         log: the file that takes what it says.
         time_limit: seconds after which it is ended.
-        niceness: 0 to 19: how far it stands back where others want the processor too.
+        niceness: 0 to 19: its niceness towards other sessions.
         watch: called about every second with the progress and the step, None and "" if nothing was
             said; answers whether the run goes on.
 
@@ -65,15 +67,14 @@ def run(
             stderr=errors,
             start_new_session=True,
         )
-    with suppress(ProcessLookupError):  # what it starts inherits it
-        least = os.getpriority(os.PRIO_PROCESS, 0)
-        os.setpriority(os.PRIO_PROCESS, process.pid, max(least, niceness))
+    is_lowered = lower_priority(process.pid, niceness)
     said: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     assert process.stdout is not None  # noqa: S101 (for the type checker: it is a PIPE)
     threading.Thread(target=_listen, args=(process.stdout, said), daemon=True).start()
     deadline = time.monotonic() + time_limit
     try:
         while process.poll() is None:
+            is_lowered = is_lowered or lower_priority(process.pid, niceness)
             progress, step = _next(said)
             if not watch(progress, step):
                 raise Cancelled("cancelled")

@@ -1,7 +1,7 @@
 """Execs a program under resource limits: `python -I confine.py DATA_BYTES program …`.
 
 Started by path, so that nothing of the node is imported. The program ends with its parent, and has
-a process group of its own, low priority, no core file and few open files.
+a process group of its own, no core file and few open files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ def main(data_bytes: int, command: list[str]) -> None:
         os._exit(1)
     for kind, limit in ((resource.RLIMIT_DATA, data_bytes), *_LIMITS):
         resource.setrlimit(kind, (limit, limit))
-    os.nice(5)
     os.execv(command[0], command)  # noqa: S606  (no shell is what we want)
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -240,6 +241,27 @@ async def test_a_stub_that_floods_is_read_no_faster_than_it_may() -> None:
         )
 
 
+async def test_others_have_their_turn_between_the_lines_of_one_that_writes_many_at_once() -> None:
+    line = '{"op":"message","message":{}}'
+    one = writing(f"print('{line}\\n' * 4000)")
+    taken, most = 0, 0
+
+    def take(said: object) -> None:
+        nonlocal taken
+        taken += 1
+
+    one._said = take
+    await one.start()
+    async with asyncio.timeout(30):
+        while taken < 4000:
+            before = taken
+            await asyncio.sleep(0)
+            most = max(most, taken - before)
+    assert most <= 64, "the turn of another may begin between two of its own"
+    one.kill("the test is over")
+    await one.end()
+
+
 async def test_a_sandbox_has_an_environment_of_its_own() -> None:
     assert set(sandbox_process.environment()) == {"DENO_DIR", "NO_COLOR", "DENO_NO_UPDATE_CHECK"}
 
@@ -275,3 +297,19 @@ async def test_case_32_where_bubblewrap_works_it_is_used_unless_it_is_off() -> N
             one.load(stub("umd"))
             await one.next(pipe.Loaded)
             assert one.is_wrapped == is_wrapped
+
+
+async def test_all_that_a_sandbox_runs_has_a_low_priority_in_the_session_that_it_leads() -> None:
+    async with sandbox() as one:
+        one.load(stub("umd"))
+        await one.next(pipe.Loaded)
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.getpriority(os.PRIO_PGRP, one.pid) == max(own, 10)
+        group = [one.pid, *started_by(one.pid)]
+        assert len(group) == (3 if one.is_wrapped else 1)
+        assert {os.getsid(pid) for pid in group} == {one.pid}
+
+
+def started_by(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [each for child in map(int, children) for each in (child, *started_by(child))]
