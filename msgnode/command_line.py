@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 from msgnode import celery_apps
+from msgnode.resources import version
 
 WITHOUT_APPS = frozenset({"run", "first_conversation", "node_send", "node_tail"})
 """Commands that need settings and no models: `run` loads the apps if it has to."""
@@ -27,6 +28,9 @@ def main() -> None:
     """Run the command that the arguments name."""
     gc.disable()  # a start makes little garbage, and looking for it takes a fifth of its time
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgnode.settings")
+    if sys.argv[1:2] in (["version"], ["--version"]):  # else it would be that of Django
+        print(version())
+        return
     import django
     from django.conf import settings
     from django.core.exceptions import ImproperlyConfigured

@@ -22,6 +22,12 @@ HOME = _PACKAGE.parent if IS_CHECKOUT else Path.cwd()
 
 
 @cache
+def user_agent() -> str:
+    """What the node calls itself where it asks others."""
+    return f"messaging-node/{version()}"
+
+
+@cache
 def version() -> str:
     """The version of the node."""
     if not IS_CHECKOUT:

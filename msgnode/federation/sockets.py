@@ -55,6 +55,7 @@ from msgnode.net.http import (
     allowed_addresses,
 )
 from msgnode.net.tls import client_context
+from msgnode.resources import user_agent
 from msgnode.sandbox import pipe
 from msgnode.sandbox.pipe import RequestWanted, SocketClose, SocketSend, SocketWanted
 
@@ -359,7 +360,7 @@ class StubSockets:
                     open_timeout=_CONNECT_SECONDS,
                     ping_interval=None,  # Heart
                     close_timeout=_CLOSE_SECONDS,
-                    user_agent_header="messaging-node",
+                    user_agent_header=user_agent(),
                     additional_headers=list(self._limits.headers),
                     proxy=None,
                 )

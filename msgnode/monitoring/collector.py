@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from msgnode.core import addresses, redaction
 from msgnode.core.faults import FAULTS
 from msgnode.core.histogram import Histogram
+from msgnode.resources import version
 
 from .measured_node import MeasuredNode
 
@@ -99,10 +100,16 @@ class NodeCollector(Collector):
         """Collect all metrics, while the event loop runs."""
         for part in (_sessions, _messages, _commits, _identities, _lease, _traces):
             yield from part(self._node)
+        yield build_info()
         yield from _faults()
         yield from _caches()
         for each in self._node.subsystems:
             yield from each.metrics()
+
+
+def build_info() -> Metric:
+    """The version of this process; while a node is upgraded, workers differ."""
+    return gauge("build_info", "1, with the version of the process.", "version", {version(): 1})
 
 
 def _sessions(node: MeasuredNode) -> Iterator[Metric]:

@@ -28,6 +28,8 @@ from weakref import WeakValueDictionary
 
 import httpcore
 
+from msgnode.resources import user_agent
+
 from .tls import client_context
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -289,7 +291,7 @@ class HttpClient:
         received: list[bytes] = []
         size = 0
         parts = urlsplit(url)
-        sent = {**headers, "User-Agent": "messaging-node", "Host": parts.netloc}
+        sent = {**headers, "User-Agent": user_agent(), "Host": parts.netloc}
         told = [(name.encode(), value.encode()) for name, value in sent.items()]
         pool = self._pools[parts.scheme]
         of_host = self._of_host.setdefault(parts.netloc, asyncio.Semaphore(self._connections))

@@ -17,6 +17,7 @@ from django.db.models.functions import Now
 from msgnode.core import database_errors, database_limit
 from msgnode.models import Worker
 from msgnode.node import Node
+from msgnode.resources import version
 from msgnode.storage.database_threads import DatabaseThreads
 
 PATIENCE = 1.0
@@ -50,7 +51,7 @@ class Health:
         """Answer, or pass a request on."""
         path = scope["path"]
         if path == "/health/live":
-            await _answer(scope, send, {"status": "live"})
+            await _answer(scope, send, {"status": "live", "version": version()})
         elif path == "/health/ready":
             body = await self._leases.ready() if self._node is None else _ready(self._node)
             await _answer(scope, send, body)
@@ -90,6 +91,7 @@ def _body(
         "status": "ready" if all(checks.values()) else "not ready",
         "checks": {**checks, **(beside or {})},
         "workers": workers,
+        "version": version(),
     }
     if told := trouble or database_errors.CONNECTING.problem:
         body["problems"] = {"database": told}

@@ -25,7 +25,7 @@ from msgnode.core import database_errors, database_limit
 from msgnode.core.explanations import ALARMS
 from msgnode.core.faults import FAULTS
 from msgnode.monitoring import worker_queries
-from msgnode.monitoring.collector import Family, families
+from msgnode.monitoring.collector import Family, build_info, families
 from msgnode.node import get_node
 from msgnode.qos import figures
 
@@ -59,7 +59,7 @@ def _of_the_web_process() -> HttpResponse:
 
 
 class _OfTheWebProcess(Collector):
-    """Failures that it has kept to one request."""
+    """Failures that it has kept to one request, and its version."""
 
     def collect(self) -> Iterator[Metric]:
         faults = CounterMetricFamily(
@@ -68,6 +68,7 @@ class _OfTheWebProcess(Collector):
         for part, number in FAULTS.counts.copy().items():
             faults.add_metric((part,), number)
         yield faults
+        yield build_info()
 
 
 class _All(Collector):

@@ -9,6 +9,8 @@ from django.http import HttpRequest
 from django.templatetags.static import static
 from django.urls import reverse_lazy
 
+from msgnode.resources import version
+
 _POLICIES = "policies.view_policyset"
 
 
@@ -42,7 +44,7 @@ def unfold(domain: str) -> dict[str, Any]:
     setting: dict[str, Any] = {
         "SITE_TITLE": "Messaging Node",
         "SITE_HEADER": "Messaging Node",
-        "SITE_SUBHEADER": domain,
+        "SITE_SUBHEADER": f"{domain} · {version()}",
         "SITE_SYMBOL": "hub",
         "SITE_FAVICONS": [
             {

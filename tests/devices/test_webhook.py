@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from msgnode.net.http import Answer, HttpClient, NoAnswer, NotAllowed, is_allowed
+from msgnode.resources import user_agent
 from tests.client import runtime
 from tests.devices.client import Device, api_key
 from tests.devices.receiver import Receiver, answering, is_signed, receiver
@@ -72,6 +73,7 @@ async def test_case_22_a_signature_is_good_for_five_minutes_and_for_its_body_alo
         await talker.send("create", device.runtime_url, {"value": 1})
         await server.messages(1)
         ((headers, body),) = server.raw
+        assert headers["user-agent"] == user_agent()
         sent = int(headers["webhook-timestamp"])
         assert is_signed(server.secret, headers, body, sent + 299)
         assert not is_signed(server.secret, headers, body, sent + 301)

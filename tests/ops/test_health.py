@@ -22,6 +22,7 @@ from msgnode.models import Worker
 from msgnode.ops import health
 from msgnode.ops.health import Health
 from msgnode.ops.metrics import metrics
+from msgnode.resources import version
 from tests.node import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -56,8 +57,9 @@ async def test_the_web_process_is_ready_with_the_database_and_counts_leases() ->
     await lease("serves", 60)
     await lease("is gone", -60)
     status, body = await ask(web, "/health/ready")
-    assert (status, body) == (200, {"status": "ready", "checks": {"database": True}, "workers": 1})
-    assert await ask(web, "/health/live") == (200, {"status": "live"})
+    expected = {"status": "ready", "checks": {"database": True}, "workers": 1}
+    assert (status, body) == (200, {**expected, "version": version()})
+    assert await ask(web, "/health/live") == (200, {"status": "live", "version": version()})
     assert await ask(web, "/health/live", "HEAD") == (200, {})
     assert (await ask(web, "/health/other"))[0] == 404
 
@@ -66,7 +68,7 @@ def test_the_web_process_tells_its_own_metrics(client: Client, settings: Any) ->
     settings.ROLE = "web"
     told = client.get("/metrics").content.decode()
     assert "python_info" in told
-    assert set(re.findall(r"msgnode_\w+", told)) == {"msgnode_faults_total"}
+    assert set(re.findall(r"msgnode_\w+", told)) == {"msgnode_faults_total", "msgnode_build_info"}
 
 
 @pytest.mark.parametrize(

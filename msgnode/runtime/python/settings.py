@@ -17,7 +17,7 @@ _BY_DOMAIN = (
 )
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
-__version__ = "1.1.0"
+__version__ = "1.0.0"
 """Of this package: semantic, and not that of the node."""
 
 SANDBOX_WORDS = ("required", "best-effort")

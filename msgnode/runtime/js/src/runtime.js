@@ -38,7 +38,7 @@ const CLOSE_TIME = 3_000; // ms that hyperties have when the runtime closes
 const REGISTRY = /^domain:\/\/registry\.([^/]+)\/?$/i;
 
 /** The version of this package: that of package.json. */
-export const VERSION = "1.1.0";
+export const VERSION = "1.0.0";
 
 export class Runtime {
   #options;
