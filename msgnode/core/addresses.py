@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from sys import getsizeof
 from unicodedata import normalize
+from urllib.parse import quote
 
 from .bounded_cache import BoundedCache
 
@@ -45,6 +46,9 @@ _STUB_PATHS = ("/p2prequester/", "/p2phandler/", "/protostub/")
 _P2P = frozenset({"p2phandler", "p2prequester"})
 _SERVICE_LABELS = ("msg-node.", "registry.", "idm.", "catalogue.", "qos.")
 _PRIVATE_TAILS = ("changes", "subscription", "registration", "status", "children")
+
+
+_BREAKS_A_SEGMENT = re.compile(r"[\s%/?#]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +156,15 @@ def _fault(text: str) -> str:
     if not form:
         return _reason(normalize("NFC", text)) or "leads upwards by `..`"
     return f"is not in canonical form, which is {form}"
+
+
+def segment(name: str) -> str:
+    """A name as one segment of an address; what would end the segment is percent-encoded.
+
+    >>> segment("a/b@x.example")
+    'a%2Fb@x.example'
+    """
+    return _BREAKS_A_SEGMENT.sub(lambda found: quote(found[0], safe=""), name)
 
 
 def canonical(text: str) -> str:

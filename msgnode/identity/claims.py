@@ -24,8 +24,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeGuard
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
+from msgnode.core.addresses import segment
 from msgnode.core.digest import digest
 from msgnode.core.identity import Identity
 
@@ -37,7 +38,6 @@ MAX_GROUPS = 64
 MAX_ALIASES = 12
 _HASH = re.compile(r"[0-9a-f]{64}")
 _ADDRESS = re.compile(r"[^\s@]+@[^\s@/]+")
-_BREAKS_A_SEGMENT = re.compile(r"[\s%/?#]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,8 @@ class ValidatedClaims:
 
         A subject that looks like an e-mail address is written so that it is nobody's address.
         """
-        subject = _segment(self.subject).replace("@", "%40")
-        return tuple(dict.fromkeys((*map(_segment, self.names), subject)))
+        subject = segment(self.subject).replace("@", "%40")
+        return tuple(dict.fromkeys((*map(segment, self.names), subject)))
 
 
 def read(
@@ -230,11 +230,6 @@ def _groups(value: Any) -> tuple[str, ...]:
         return ()
     listed = value[:MAX_GROUPS]
     return tuple(each for each in listed if isinstance(each, str) and each.isprintable())
-
-
-def _segment(name: str) -> str:
-    """A name as one segment of an address; what would end the segment is percent-encoded."""
-    return _BREAKS_A_SEGMENT.sub(lambda found: quote(found[0], safe=""), name)
 
 
 def _is_address(value: Any) -> TypeGuard[str]:

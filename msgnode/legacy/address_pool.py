@@ -20,7 +20,11 @@ from .network import LENT, Here
 MAX_ADDRESSES = 1_000
 REST_SECONDS, LOOK_SECONDS = 600.0, 5.0
 POOL_ALARM = "legacy-pool-empty"
-_NAME = re.compile(r"guest\d{3,4}")
+
+
+def is_lent(name: str) -> bool:
+    """Whether an address is, or was, of a pool: no user has such a one."""
+    return re.fullmatch(r"guest\d{3,4}", name) is not None
 
 
 class AddressPool:
@@ -47,10 +51,6 @@ class AddressPool:
     def names(self) -> list[str]:
         """All addresses, lent or not."""
         return [f"guest{n:03}" for n in range(1, self._size + 1)]
-
-    def has(self, name: str) -> bool:
-        """Whether an address is, or was, of a pool: no user has such a one."""
-        return _NAME.fullmatch(name) is not None
 
     def runtime_of(self, name: str) -> str:
         """The runtime that an address is lent to, "" if it is not lent."""

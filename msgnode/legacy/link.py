@@ -167,7 +167,9 @@ class LegacyLink:
         """Serve the network until cancelled or stopped."""
         self._task = asyncio.current_task()
         if not self._is_restored:
-            self.network.restore(await self._around.kept.read())
+            for kind, ours, theirs in await self._around.kept.read():
+                if (restore := self.network.restores.get(kind)) is not None:
+                    restore(ours, theirs)
             self._is_restored = True
         self._look()
         try:
@@ -333,7 +335,12 @@ class LegacyLink:
             self._is_pumping = False
 
     def _post(self, frame: bytes) -> None:
-        self.network.subscribe(messages.parse(frame))
+        message = messages.parse(frame)
+        try:
+            self.network.subscribe(message)
+        except NodeError as error:
+            is_end = message.type == "unsubscribe"  # of nothing
+            self.granted(message, {"code": 200} if is_end else messages.error_body(error))
 
     # --- Here -------------------------------------------------------------------------------------
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
+from unicodedata import normalize
 
+from msgnode.core import addresses
 from msgnode.core.errors import NodeError
 from msgnode.core.identity import Identity
 from msgnode.core.messages import Message
@@ -52,6 +54,16 @@ class Answer(NodeError):
     def __init__(self, code: int, description: str) -> None:
         super().__init__(description)
         self.code = code  # type: ignore[misc]  # the server's
+
+
+def named_address(start: str, name: str) -> str:
+    """The address of a name below `scheme://domain/`, in canonical form; "" if it can have none.
+
+    >>> named_address("sip://a.example/", "a b"), named_address("sip://a.example/", "")
+    ('sip://a.example/a%20b', '')
+    """
+    address = start + addresses.segment(normalize("NFC", name))
+    return address if name and not addresses.fault(address) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +171,9 @@ class Here(Protocol):
 class LegacyNetwork(Protocol):
     """A network of another protocol, with one connection at a time."""
 
-    def restore(self, kept: Iterable[tuple[str, str, str]]) -> None:
-        """Take what was kept before, once, before it connects: kind, address here and there."""
+    @property
+    def restores(self) -> Mapping[str, Callable[[str, str], None]]:
+        """What takes what was kept before it connects, by kind: an address here and there."""
         ...
 
     async def serve(self) -> None:
@@ -177,7 +190,7 @@ class LegacyNetwork(Protocol):
         ...
 
     def subscribe(self, message: Message) -> None:
-        """Take a request to the subscription manager of the network's domain."""
+        """Take a request to the subscription manager of the network's domain. Raises NodeError."""
         ...
 
     @property

@@ -15,10 +15,11 @@ from functools import partial
 from typing import Any
 
 from msgnode.core.errors import Forbidden, Unavailable
+from msgnode.core.messages import Message
 
-from .address_pool import AddressPool
+from .address_pool import AddressPool, is_lent
 from .lookups import Found, UserLookups, remember
-from .network import Here, LegacySettings
+from .network import Here, LegacySettings, NotSupported
 
 MAX_HELD = 1_000
 """Messages from there that wait for a look-up."""
@@ -80,7 +81,7 @@ class Parties:
     def wrote(self, their: str, name: str, hyperty: str) -> None:
         """Note that a hyperty has written to, or called, somebody there, as this name."""
         remember(self._talks, (their, name), hyperty)
-        if self._pool.has(name):
+        if is_lent(name):
             remember(self._borrowers, name, hyperty)
 
     def is_within_rate(self, their: str) -> bool:
@@ -111,7 +112,7 @@ class Parties:
             fresh: whether what is remembered does not do.
             is_call: whether it is a call, which need not be for who takes messages.
         """
-        if self._pool.has(name):
+        if is_lent(name):
             then(self._borrower(their, name))
             return
         user = self._user_of(name)
@@ -154,7 +155,7 @@ class Parties:
         def answered(code: int, body: dict[str, Any]) -> None:
             if code < 200:
                 return
-            if code in (404, 503) and not is_fresh and not self._pool.has(name):
+            if code in (404, 503) and not is_fresh and not is_lent(name):
                 again = partial(self._deliver, their, name, text, said, True)
                 self.find(their, name, again, fresh=True)
                 return
@@ -162,6 +163,18 @@ class Parties:
 
         value = {"type": "chat", "content": text}
         self._here.ask("create", their, hyperty, {"value": value}, answered)
+
+
+def written_in(message: Message) -> str:
+    """The text of a message of a runtime; "" for an event of an object, which has no form there.
+
+    Raises:
+        NotSupported: it is neither.
+    """
+    text = text_in(message.fields())
+    if not text and message.type != "update":
+        raise NotSupported("Only text passes there: it is in `value` or `value.content`.")
+    return text
 
 
 def text_in(body: dict[str, Any]) -> str:

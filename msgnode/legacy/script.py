@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, Protocol
@@ -25,7 +25,7 @@ from msgnode.core.errors import BadMessage, Forbidden, NodeError, NotFound, TooM
 from msgnode.core.faults import FAULTS
 from msgnode.core.messages import Message, error_body
 
-from .address_pool import AddressPool
+from .address_pool import AddressPool, is_lent
 from .calls import Call, Calls
 from .descriptions import Candidate, Description, sdp_fault
 from .network import (
@@ -39,7 +39,7 @@ from .network import (
     NotSupported,
     TooLarge,
 )
-from .parties import Parties, text_in
+from .parties import Parties, written_in
 
 WINDOW, MAX_TEXT = 200, 64 * 1024
 _UNAVAILABLE = 480  # of SIP: temporarily
@@ -118,18 +118,11 @@ class ScriptNetwork:
             here, self.pool, lambda _: "", lambda _: "", settings, clock, lends_to_all=True
         )
         self.calls = Calls(settings.domain, here, self, clock)
+        self.restores = {LENT: self.pool.restore, CALL: self.calls.restore}
         self._is_live = False
         self._over: asyncio.Future[Lost] | None = None
         self._begin_until = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
-
-    def restore(self, kept: Iterable[tuple[str, str, str]]) -> None:
-        """Take what the worker before has kept."""
-        for kind, ours, theirs in kept:
-            if kind == LENT:
-                self.pool.restore(ours, theirs)
-            elif kind == CALL:
-                self.calls.restore(ours, theirs)
 
     # --- the connection ---------------------------------------------------------------------------
 
@@ -192,11 +185,9 @@ class ScriptNetwork:
         """Give a message to the script. Raises NodeError if that cannot be."""
         if self.calls.take(message):
             return
-        text, to = text_in(message.fields()), message.recipients[0]
+        text, to = written_in(message), message.recipients[0]
         if not text:
-            if message.type == "update":
-                return  # an event of an object, which has no form there
-            raise NotSupported("Only text passes there: it is in `value` or `value.content`.")
+            return
         if len(text) > MAX_TEXT:
             raise TooLarge(f"The text has {len(text):,} characters, and may have {MAX_TEXT:,}.")
         name = self._parties.name_of(message.sender)
@@ -235,9 +226,7 @@ class ScriptNetwork:
 
     def subscribe(self, message: Message) -> None:
         """Refuse a request for the presence of users there."""
-        fault = NotSupported("The network does not say who is there.")
-        answer = {"code": 200} if message.type == "unsubscribe" else error_body(fault)
-        self._here.granted(message, answer)
+        raise NotSupported("The network does not say who is there.")
 
     # --- Signalling -------------------------------------------------------------------------------
 
@@ -313,7 +302,7 @@ class ScriptNetwork:
             self._here.refused(told)
             self._here.raise_alarm(POSING_ALARM, f"{told}, which is none of the network's.")
             raise Forbidden(f"{sender[:200]} is no address of {self._settings.domain}.")
-        if not self.pool.has(to):
+        if not is_lent(to):
             raise NotFound(f"{to[:200]} is no address of this node.")
         if not self._parties.is_within_rate(sender):
             raise TooMany("Too many messages.")

@@ -17,21 +17,17 @@ import hashlib
 import math
 import secrets
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
+from itertools import chain, count
+from typing import Any
 
-from msgnode.core.errors import (
-    BadGateway,
-    GatewayTimeout,
-    NodeError,
-    Unavailable,
-)
+from msgnode.core.errors import BadGateway, GatewayTimeout, NodeError, Unavailable
 from msgnode.core.messages import Message, error_body
 
-from .address_pool import AddressPool
+from .address_pool import AddressPool, is_lent
 from .lookups import entry_of, user_asked
 from .network import (
     CALL,
@@ -45,7 +41,7 @@ from .network import (
     NotSupported,
     TooLarge,
 )
-from .parties import Parties, text_in
+from .parties import Parties, written_in
 from .sip_addresses import GATEWAY, SipAddresses
 from .sip_calls import ALLOW, CODES, SipCalls
 from .sip_flow import SipFlow
@@ -81,9 +77,10 @@ class _Account:
 
 @dataclass(eq=False, slots=True)
 class _Text:
-    """A message that waits for its turn, or its answer."""
+    """A message to a URI that waits for its turn, or, with no limit, for its answer."""
 
     message: Message
+    target: str
     name: str
     body: bytes
     until: float
@@ -108,15 +105,25 @@ class SipNetwork:
         self._here = here
         self._clock = clock
         self._parties = Parties(
-            here, self.pool, self._user_of, self._name_of, settings, clock, lends_to_all=True
+            here,
+            self.pool,
+            self.addresses.user_of,
+            self.addresses.name_of,
+            settings,
+            clock,
+            lends_to_all=True,
         )
         self._transactions = Transactions(
-            self._password, self._took, self._took_ack, self._took_cancel, here.refused, clock
+            lambda account: settings.secret.replace("{user}", account), here.refused, clock
         )
         media = Rtpengine(settings.media, self._alarm_media) if settings.media else Media()
         self._media = media
         self._dialogs = SipCalls(here, self, self._transactions, self._parties, media, clock)
         self.calls = self._dialogs.calls
+        self._transactions.on_request = self._took
+        self._transactions.on_ack = self._dialogs.took_ack
+        self._transactions.on_cancel = self._dialogs.took_cancel
+        self.restores = {LENT: self.pool.restore, CALL: self.calls.restore}
         self._flow: SipFlow | None = None
         self._end: Lost | None = None
         self._key = secrets.token_bytes(16)
@@ -125,35 +132,12 @@ class SipNetwork:
         self._registering = self._finding = 0
         self._is_live = False
         self._pinged_at = self._due = 0.0
-        self._lines: OrderedDict[str, deque[_Text]] = OrderedDict()
+        self._lines: dict[str, deque[_Text]] = {}  # by URI
         self._waiting = self._bytes = 0
-
-    def restore(self, kept: Iterable[tuple[str, str, str]]) -> None:
-        """Take what the worker before has kept."""
-        for kind, ours, theirs in kept:
-            if kind == LENT:
-                self.pool.restore(ours, theirs)
-            elif kind == CALL:
-                self.calls.restore(ours, theirs)
-
-    def _took_ack(self, message: Incoming) -> None:
-        self._dialogs.took_ack(message)
-
-    def _took_cancel(self, served: Served) -> None:
-        self._dialogs.took_cancel(served)
 
     def _alarm_media(self, text: str) -> None:
         self._here.refused(text)
         self._here.raise_alarm(MEDIA_ALARM, text)
-
-    def _password(self, account: str) -> str:
-        return self._settings.secret.replace("{user}", account)
-
-    def _user_of(self, name: str) -> str:
-        return self.addresses.user_of(name) if self._settings.component else ""
-
-    def _name_of(self, user_url: str) -> str:
-        return self.addresses.name_of(user_url) if self._settings.component else ""
 
     def _call_id(self) -> str:
         """A new id, which is known as ours when it comes back."""
@@ -222,11 +206,11 @@ class SipNetwork:
         if self._flow is not None:
             self._register()
             self._keep_alive(self._flow, now)
-        for line in list(self._lines.values()):
-            self._expire(line)
+        for target in list(self._lines):
+            self._advance(target)
         self._dialogs.tick()
         self.pool.sweep()
-        waits = [line[0].until for line in self._lines.values() if line]
+        waits = [line[0].until for line in self._lines.values()]
         if self._flow is not None:
             silent = (self._pinged_at, PING_SECONDS) if self._pinged_at else (
                 self._transactions.heard_at, QUIET_SECONDS)  # fmt: skip
@@ -253,7 +237,7 @@ class SipNetwork:
                 return
             if account.at <= now:
                 self._registering += 1
-                account.at = float("inf")
+                account.at = math.inf
                 self._register_one(account, self._flow)
 
     def _register_one(self, account: _Account, flow: SipFlow) -> None:
@@ -311,8 +295,8 @@ class SipNetwork:
     def _begin(self) -> None:
         """Go on where the last connection ended."""
         self._is_live = True
-        for line in list(self._lines.values()):
-            self._send_first(line)
+        for target in list(self._lines):
+            self._advance(target)
         self._here.live()
         self._dialogs.begin()
 
@@ -332,31 +316,21 @@ class SipNetwork:
             self._discover(message, self.addresses.uri_of(user_asked(message)))
             return
         target = self.addresses.uri_of(message.recipients[0])
-        text = text_in(message.fields())
+        text = written_in(message)
         if not text:
-            if message.type == "update":
-                return  # an event of an object, which has no form there
-            raise NotSupported("Only text passes to SIP: it is in `value` or `value.content`.")
+            return
         body = text.encode(errors="replace")
         if len(body) > MAX_BODY:
             raise TooLarge(f"The text has {len(body):,} bytes, and may have {MAX_BODY:,}.")
         name = self.name_of(message.sender)
-        line = self._lines.setdefault(target, deque())
-        if len(line) >= PER_ADDRESS:
+        if len(self._lines.get(target, ())) >= PER_ADDRESS:
             raise Unavailable(f"{PER_ADDRESS} messages to {target} wait for an answer.")
         self._parties.wrote(message.recipients[0], name, message.sender)
-        until = self._clock() + WAIT_SECONDS
-        self._due = min(self._due, until)
-        line.append(_Text(message, name, body, until))
-        self._waiting, self._bytes = self._waiting + 1, self._bytes + len(body)
-        if len(line) == 1:
-            self._send_first(line)
+        self._put(_Text(message, target, name, body, self._clock() + WAIT_SECONDS))
 
     def subscribe(self, message: Message) -> None:
         """Refuse a request for the presence of users there."""
-        fault = NotSupported("A SIP network does not say who is there.")
-        answer = {"code": 200} if message.type == "unsubscribe" else error_body(fault)
-        self._here.granted(message, answer)
+        raise NotSupported("A SIP network does not say who is there.")
 
     def name_of(self, sender: str) -> str:
         """The name that a sender of this node has there. Raises NodeError."""
@@ -364,38 +338,52 @@ class SipNetwork:
 
     def request(self, method: str, target: str, name: str) -> Outgoing:
         """A request outside a call; `name` is of ours, "" for the gateway itself."""
-        is_lent, domain = self.pool.has(name), self._settings.domain
-        account = name if is_lent else self._accounts[-1].name
-        host = domain if is_lent or not name else self._settings.component
+        lent, domain = is_lent(name), self._settings.domain
+        account = name if lent else self._accounts[-1].name
+        host = domain if lent or not name else self._settings.component
         sender = uri(name or account, host)
         headers = [("From", f"<{sender}>;tag={secrets.token_hex(6)}"), ("To", f"<{target}>"),
                    ("Call-ID", self._call_id())]  # fmt: skip
         return Outgoing(method, target, headers, account=account)
 
-    def _send_first(self, line: deque[_Text]) -> None:
-        """Send the message whose turn it is, if the network is live."""
-        self._expire(line)
-        if not line or not self._is_live or line[0].attempts >= ATTEMPTS:
-            return
-        target = self.addresses.uri_of(line[0].message.recipients[0])
-        line[0].attempts += 1
-        request = self.request("MESSAGE", target, line[0].name)
-        request.body, request.type_ = line[0].body, f"{TEXT};charset=utf-8"
-        line[0].until = float("inf")
-        self._transactions.send(request, partial(self._answered, line, line[0]))
+    def _put(self, text: _Text) -> None:
+        """Add a message to those to its URI; it is sent at once if there is no other."""
+        line = self._lines.setdefault(text.target, deque())
+        line.append(text)
+        self._waiting, self._bytes = self._waiting + 1, self._bytes + len(text.body)
+        self._due = min(self._due, text.until)
+        if len(line) == 1:
+            self._advance(text.target)
 
-    def _answered(
-        self, line: deque[_Text], text: _Text, code: int, answer: Incoming | None
-    ) -> None:
+    def _advance(self, target: str) -> None:
+        """Answer what has waited too long for its turn, and send the message whose turn it is."""
+        while (line := self._lines.get(target)) and line[0].until <= self._clock():
+            why = f"{line[0].message.recipients[0][:200]} could not be reached in time."
+            self._answer_first(line, error_body(GatewayTimeout(why)))
+        if not line or not self._is_live or line[0].until == math.inf:
+            return
+        text = line[0]
+        text.attempts, text.until = text.attempts + 1, math.inf
+        request = self.request("MESSAGE", target, text.name)
+        request.body, request.type_ = text.body, f"{TEXT};charset=utf-8"
+        self._transactions.send(request, partial(self._answered, line))
+
+    def _answered(self, line: deque[_Text], code: int, answer: Incoming | None) -> None:
         if code < 200:
             return  # provisional; or lost, and _lost looks at it
-        if code < 300:
-            said = {"code": 200, "desc": "received" if code == 200 else "sent"}
-            self._here.answer(text.message, said)
-        else:
-            self._here.answer(text.message, error_body(self.fault_of(code, answer, text.message)))
-        self._drop(line)
-        self._send_first(line)
+        text, body = line[0], {"code": 200, "desc": "received" if code == 200 else "sent"}
+        if code >= 300:
+            body = error_body(self.fault_of(code, answer, text.message))
+        self._answer_first(line, body)
+        self._advance(text.target)
+
+    def _answer_first(self, line: deque[_Text], body: dict[str, Any]) -> None:
+        """Answer the first message of those to a URI, and take it out."""
+        text = line.popleft()
+        self._waiting, self._bytes = self._waiting - 1, self._bytes - len(text.body)
+        if not line:
+            del self._lines[text.target]
+        self._here.answer(text.message, body)
 
     def fault_of(self, code: int, answer: Incoming | None, message: Message) -> NodeError:
         """A final response, as it is answered here."""
@@ -407,37 +395,20 @@ class SipNetwork:
             504 if code == 408 else CODES.get(code, 502), f"{to} cannot be reached ({why})."
         )
 
-    def _drop(self, line: deque[_Text]) -> None:
-        """Take the first message out of its line."""
-        text = line.popleft()
-        self._waiting, self._bytes = self._waiting - 1, self._bytes - len(text.body)
-        if not line:
-            self._lines = OrderedDict((key, each) for key, each in self._lines.items() if each)
-
-    def _expire(self, line: deque[_Text]) -> None:
-        """Answer what has waited too long for its turn."""
-        while line and line[0].until <= self._clock():
-            why = f"{line[0].message.recipients[0][:200]} could not be reached in time."
-            self._here.answer(line[0].message, error_body(GatewayTimeout(why)))
-            self._drop(line)
-
     def _lost(self) -> None:
         """Keep what the flow may have lost for the next one; stored messages come back anyway."""
         self._due = 0.0
-        for line in list(self._lines.values()):
-            kept = [each for each in line if not self._here.is_stored(each.message)]
-            self._waiting -= len(line) - len(kept)
-            self._bytes -= sum(len(each.body) for each in line) - sum(len(e.body) for e in kept)
-            line.clear()
-            line.extend(kept)
-            for text in kept[:1]:
-                if text.attempts >= ATTEMPTS:
-                    fault = BadGateway(f"{self._settings.domain} ends flows at this message.")
-                    self._here.answer(text.message, error_body(fault))
-                    self._drop(line)
-                elif text.attempts:
-                    text.until = self._clock() + WAIT_SECONDS
-        self._lines = OrderedDict((key, each) for key, each in self._lines.items() if each)
+        lines, self._lines, self._waiting, self._bytes = self._lines, {}, 0, 0
+        for text in chain.from_iterable(lines.values()):
+            if self._here.is_stored(text.message):
+                continue
+            if text.attempts >= ATTEMPTS:
+                fault = BadGateway(f"{self._settings.domain} ends flows at this message.")
+                self._here.answer(text.message, error_body(fault))
+                continue
+            if text.attempts:
+                text.until = self._clock() + WAIT_SECONDS
+            self._put(text)
 
     def _discover(self, message: Message, target: str) -> None:
         """Ask whether there is a user, who may be asked anything."""
@@ -513,7 +484,7 @@ class SipNetwork:
 
     def _knows(self, name: str) -> bool:
         """Whether a name may be of a user here, or is of the pool."""
-        return self.pool.has(name) or bool(self._user_of(name))
+        return is_lent(name) or bool(self.addresses.user_of(name))
 
     def _delivered(self, served: Served, code: int, why: str) -> None:
         if code < 300:

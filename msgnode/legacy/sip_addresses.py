@@ -10,20 +10,20 @@ who has no address of his own          sip:guest001@sip.example, lent
 from __future__ import annotations
 
 import re
-import unicodedata
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from sipmessage import URI
 
 from msgnode.core import addresses
 from msgnode.core.errors import BadMessage, NotFound
 
+from .address_pool import is_lent
+from .network import named_address
 from .sip_messages import uri
 
 GATEWAY = "gateway"
 """The account whose flow takes what is for the users of this node."""
 _HOST = re.compile(r"(?!-)[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
-_ENCODED = re.compile(r"[%?#/\s]")
 MAX_USER = 200
 
 
@@ -42,7 +42,9 @@ class SipAddresses:
         self.component = component
 
     def name_of(self, user_url: str) -> str:
-        """The name that a user of this node has there. Raises BadMessage."""
+        """The name that a user of this node has there, "" if users have none. Raises BadMessage."""
+        if not self.component:
+            return ""
         name = unquote(user_url.removeprefix("user://").partition("/")[2])
         if not name or len(name) > MAX_USER or self.user_of(name) != user_url:
             raise BadMessage(f"The name {user_url[:200]} cannot be expressed in SIP.")
@@ -52,8 +54,8 @@ class SipAddresses:
         """The user of this node that has a name there, "" if it is nobody's."""
         local, at, domain = name.rpartition("@")
         home = domain.lower() if at and local else self.own
-        user = f"user://{home}/{_encoded(name)}"
-        return user if name and not addresses.fault(user) and home != self.domain else ""
+        has_some = self.component and home != self.domain
+        return named_address(f"user://{home}/", name) if has_some else ""
 
     def uri_of(self, address: str) -> str:
         """The URI of somebody in the network.
@@ -84,15 +86,4 @@ class SipAddresses:
         host = found.host.lower()
         name = found.user or ""
         path = name if host in ("", self.domain) else f"{name}@{host}"
-        address = f"sip://{self.domain}/{_encoded(path)}"
-        return address if 0 < len(name) <= MAX_USER and not addresses.fault(address) else ""
-
-
-def is_lent(name: str) -> bool:
-    """Whether a name is one of those that are lent."""
-    return re.fullmatch(r"guest\d{3,4}", name) is not None
-
-
-def _encoded(name: str) -> str:
-    """A name as it stands in an address, in canonical form."""
-    return _ENCODED.sub(lambda found: quote(found[0], safe=""), unicodedata.normalize("NFC", name))
+        return named_address(f"sip://{self.domain}/", path) if 0 < len(name) <= MAX_USER else ""

@@ -15,9 +15,7 @@ Rules
 
 from __future__ import annotations
 
-import math
 import random
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -49,7 +47,6 @@ CODES = {
 """What a final response is here; others are 502."""
 _ANSWERS = {400: 488, 403: 603, 404: 480, 406: 488, 408: 480, 486: 486, 488: 488, 603: 603}
 """What is said there; others are 480."""
-_BRACKETS = re.compile(r"<([^<>]*)>")
 
 
 @dataclass(eq=False, slots=True)
@@ -64,8 +61,7 @@ class Dialog:
         invite: the request of ours that is not answered yet.
         served: theirs that is not answered yet.
         sdp: what we have described last.
-        ok: our 2xx, until it is acknowledged; sent again at `again_at`, after `pause`.
-        retry_at: when our offer is made again, which met one of theirs.
+        timers: what is to be done, and when, by a name.
     """
 
     call_id: str
@@ -80,22 +76,14 @@ class Dialog:
     call: Call | None = None
     invite: Outgoing | None = None
     served: Served | None = None
-    served_until: float = math.inf
     sdp: str = ""
     is_begun: bool = False  # we have called
     is_live: bool = False
     is_over: bool = False
     has_sign: bool = False  # a provisional response
     tells: bool = False  # whether the runtime waits for the answer to our offer
-    ok: Served | None = None
-    ok_until: float = math.inf
-    again_at: float = math.inf
-    pause: float = 0.5
-    retry_at: float = math.inf
-    gathers_until: float = math.inf
     gathered: list[Candidate] = field(default_factory=list)
-    then: Callable[[], None] | None = None
-    moved_at: float = 0.0
+    timers: dict[str, tuple[float, Callable[[], None]]] = field(default_factory=dict)
 
     @property
     def our_tag(self) -> str:
@@ -191,7 +179,7 @@ class SipCalls:
     def trickle(self, call: Call, candidate: Candidate) -> None:
         """Take a candidate into the description that waits for it; a later one is not passed on."""
         dialog: Dialog = call.network
-        if dialog.then is not None:
+        if "gather" in dialog.timers:
             dialog.gathered.append(candidate)
 
     def describe(self, call: Call, description: Description) -> None:
@@ -201,7 +189,7 @@ class SipCalls:
             if dialog.served is None:
                 raise Conflict("Nothing was offered that is not answered.")
             self._gather(dialog, description, partial(self._answer, dialog))
-        elif dialog.invite is not None or dialog.served is not None or dialog.then is not None:
+        elif dialog.invite is not None or dialog.served is not None or "gather" in dialog.timers:
             raise Conflict("An offer in this call is not answered yet.")
         else:
             dialog.tells = True
@@ -246,32 +234,46 @@ class SipCalls:
     ) -> None:
         """Wait for the candidates of a description, if it has none; then go on with its text."""
         has_some = description.candidates or "\na=candidate" in description.sdp
-        dialog.gathered = list(description.candidates)
-        dialog.then = lambda: then(
-            description._replace(candidates=tuple(dialog.gathered)).whole_sdp
-        )
-        dialog.gathers_until = self._clock() + GATHER_SECONDS
         if has_some or "\na=ice-ufrag" not in description.sdp:
-            self._gathered(dialog)
+            then(description.whole_sdp)
+            return
 
-    def _gathered(self, dialog: Dialog) -> None:
-        then, dialog.then, dialog.gathers_until = dialog.then, None, math.inf
-        if then is not None:
-            then()
+        def gathered() -> None:
+            then(description._replace(candidates=tuple(dialog.gathered)).whole_sdp)
 
-    def _offer(self, dialog: Dialog, sdp: str) -> None:
-        """Have a description passed through the media, and offered there."""
+        dialog.gathered = []
+        self._after(dialog, "gather", GATHER_SECONDS, gathered)
+
+    def _pass(
+        self,
+        dialog: Dialog,
+        command: str,
+        sdp: str,
+        is_ours: bool,
+        then: Callable[[str], None],
+        failed: Callable[[Dialog, NodeError], None] | None = None,
+    ) -> None:
+        """Have a description passed through the media, and go on with it if there is a call yet."""
+        served = dialog.served
 
         def changed(result: str | NodeError) -> None:
-            if dialog.is_over or dialog.our_tag not in self._dialogs:
+            if dialog.is_over or (served is not None and dialog.served is not served):
                 return
             if isinstance(result, NodeError):
-                self._fail(dialog, result)
-                return
+                (failed or self._fail)(dialog, result)
+            else:
+                then(result)
+
+        self._media.change(command, dialog.call_id, sdp, is_ours, changed)
+
+    def _offer(self, dialog: Dialog, sdp: str) -> None:
+        """Offer a description there."""
+
+        def changed(result: str) -> None:
             dialog.sdp = result
             self._invite(dialog)
 
-        self._media.offer(dialog.call_id, sdp, True, changed)
+        self._pass(dialog, "offer", sdp, True, changed)
 
     def _invite(self, dialog: Dialog) -> None:
         """Send an INVITE with what we describe."""
@@ -283,39 +285,29 @@ class SipCalls:
         self._transactions.send(request, said)
 
     def _answer(self, dialog: Dialog, sdp: str) -> None:
-        """Have a description passed through the media, and answered with."""
+        """Answer with a description."""
 
-        def changed(result: str | NodeError) -> None:
+        def changed(result: str) -> None:
             served, dialog.served = dialog.served, None
             if served is None or served.code >= 200:
                 return
-            if isinstance(result, NodeError):
-                dialog.served = served
-                self._fail(dialog, result)
-                return
-            dialog.sdp, dialog.served_until, dialog.pause = result, math.inf, 0.5
+            dialog.sdp = result
+            dialog.timers.pop("answer", None)
             headers = [("Contact", self._contact(dialog)), ALLOW]
             body = result.encode(errors="replace")
             self._transactions.answer(served, 200, headers=headers, body=body, type_=SDP)
-            now = self._clock()
-            dialog.ok, dialog.again_at, dialog.ok_until = served, now + 0.5, now + TIMEOUT_SECONDS
+            again = partial(self._say_again, dialog, served, 0.5, self._clock() + TIMEOUT_SECONDS)
+            self._after(dialog, "again", 0.5, again)
 
-        self._media.answer(dialog.call_id, sdp, True, changed)
+        self._pass(dialog, "answer", sdp, True, changed)
 
     def _described(self, dialog: Dialog, message: Incoming, then: Callable[[str], None]) -> None:
         """Have what was answered there passed through the media, and go on with it."""
         text = message.body.decode(errors="replace")
         if message.media_type != SDP or sdp_fault(text):
             self._fail(dialog, BadMessage("The answer has no description that can be used."))
-            return
-
-        def changed(result: str | NodeError) -> None:
-            if isinstance(result, NodeError):
-                self._fail(dialog, result)
-            elif not dialog.is_over:
-                then(result)
-
-        self._media.answer(dialog.call_id, text, False, changed)
+        else:
+            self._pass(dialog, "answer", text, False, then)
 
     def _fail(self, dialog: Dialog, error: NodeError) -> None:
         """End a call, which cannot go on, for both sides."""
@@ -386,11 +378,8 @@ class SipCalls:
 
     def _learn(self, dialog: Dialog, message: Incoming) -> None:
         """Learn from a message where the requests of a dialog go."""
-        dialog.moved_at = self._clock()
-        if contacts := message.all("contact"):
-            found = _BRACKETS.search(contacts[0])
-            target = found[1] if found else contacts[0].partition(";")[0]
-            dialog.target = target if parsed_address(f"<{target}>") is not None else dialog.target
+        self._after(dialog, "ask", QUIET_SECONDS, partial(self._ask, dialog))
+        dialog.target = message.contact or dialog.target
 
     def _request(self, dialog: Dialog, method: str) -> Outgoing:
         """A request in a dialog."""
@@ -408,6 +397,7 @@ class SipCalls:
 
     def _forget(self, dialog: Dialog) -> None:
         dialog.is_over = True
+        dialog.timers.clear()
         if self._dialogs.pop(dialog.our_tag, None) is not None:
             self._media.end(dialog.call_id)
 
@@ -450,19 +440,15 @@ class SipCalls:
             return  # he has hung up meanwhile
         text = dialog.served.request.body.decode(errors="replace")
 
-        def changed(result: str | NodeError) -> None:
-            if dialog.is_over or dialog.served is None:
-                return
+        def changed(result: str) -> None:
             try:
-                if isinstance(result, NodeError):
-                    raise result
                 offer = Description("offer", result)
                 dialog.call = self.calls.called(their, hyperty, offer, dialog)
             except NodeError as error:
                 self._refuse(dialog, error)
 
         if hyperty:
-            self._media.offer(dialog.call_id, text, False, changed)
+            self._pass(dialog, "offer", text, False, changed, self._refuse)
         else:
             self._refuse(dialog, NotFound("Nobody is there."))
 
@@ -475,13 +461,14 @@ class SipCalls:
     def took_ack(self, message: Incoming) -> None:
         """Take the ACK of an answer of ours."""
         if (dialog := self._dialog_of(message)) is not None:
-            dialog.ok, dialog.again_at, dialog.ok_until = None, math.inf, math.inf
+            dialog.timers.pop("again", None)
 
     def took_cancel(self, served: Served) -> None:
         """Take that a call was withdrawn before it was answered."""
         tag = served.request.to_tag or served.tag
         if (dialog := self._dialogs.get(tag)) is not None and dialog.served is served:
-            dialog.served, dialog.served_until = None, math.inf
+            dialog.served = None
+            dialog.timers.pop("answer", None)
             if dialog.is_live:
                 return  # an offer in the call was withdrawn
             self._forget(dialog)
@@ -524,20 +511,17 @@ class SipCalls:
         """Take an offer in a call."""
         self._transactions.answer(served, 100)
         self._learn(dialog, served.request)
-        dialog.served, dialog.served_until = served, self._clock() + ANSWER_SECONDS
-
-        def changed(result: str | NodeError) -> None:
-            if isinstance(result, NodeError):
-                self._refuse_offer(dialog)
-            else:
-                self.calls.described(call, Description("offer", result))
-
+        dialog.served = served
+        self._after(dialog, "answer", ANSWER_SECONDS, partial(self._refuse_offer, dialog))
         text = served.request.body.decode(errors="replace")
-        self._media.offer(dialog.call_id, text, False, changed)
+        told = partial(self.calls.described, call)
+        self._pass(dialog, "offer", text, False, lambda sdp: told(Description("offer", sdp)),
+                   self._refuse_offer)  # fmt: skip
 
-    def _refuse_offer(self, dialog: Dialog) -> None:
+    def _refuse_offer(self, dialog: Dialog, _: NodeError | None = None) -> None:
         """Refuse an offer in a call, which goes on as it was."""
-        served, dialog.served, dialog.served_until = dialog.served, None, math.inf
+        served, dialog.served = dialog.served, None
+        dialog.timers.pop("answer", None)
         if served is not None:
             self._transactions.answer(served, 488)
 
@@ -559,10 +543,10 @@ class SipCalls:
             self._described(dialog, answer, lambda sdp: told(Description("answer", sdp)))
         elif code == 491:
             least = 2.1 if dialog.is_begun else 0.0
-            dialog.retry_at = self._clock() + random.uniform(least, least + 2.0)  # noqa: S311
+            pause = random.uniform(least, least + 2.0)  # noqa: S311
+            self._after(dialog, "retry", pause, partial(self._retry, dialog))
         elif code in (408, 481):
-            self._forget(dialog)
-            self.calls.hung_up(call, "The other side knows nothing of the call any more.")
+            self._asked(dialog, code, answer)
         elif code != LOST:
             dialog.tells = False
             self._here.refused(f"an offer in a call was refused there ({code})")
@@ -583,8 +567,9 @@ class SipCalls:
                 if dialog.call is not None:
                     self.calls.hung_up(dialog.call, "The proxy was lost.")
             elif dialog.is_live:
-                dialog.invite = dialog.served = dialog.ok = None
-                dialog.again_at = dialog.ok_until = dialog.served_until = math.inf
+                dialog.invite = dialog.served = None
+                for name in ("again", "answer"):
+                    dialog.timers.pop(name, None)
 
     def begin(self) -> None:
         """Tell each phone where this node is now, and end the calls of the worker before."""
@@ -598,32 +583,38 @@ class SipCalls:
         now = self._clock()
         self.calls.tick()
         for dialog in list(self._dialogs.values()):
-            if dialog.gathers_until <= now:
-                self._gathered(dialog)
-            if dialog.ok is not None and dialog.again_at <= now:
-                self._say_again(dialog, dialog.ok, now)
-            if dialog.served_until <= now:
-                self._refuse_offer(dialog)
-            if dialog.retry_at <= now:
-                dialog.retry_at = math.inf
-                if dialog.invite is None and dialog.served is None:
-                    self._invite(dialog)
-            if dialog.is_live and dialog.moved_at and now - dialog.moved_at > QUIET_SECONDS:
-                dialog.moved_at = now
-                request = self._request(dialog, "OPTIONS")
-                self._transactions.send(request, partial(self._asked, dialog))
+            for name, timer in list(dialog.timers.items()):
+                if timer[0] <= now and dialog.timers.get(name) is timer:
+                    del dialog.timers[name]
+                    timer[1]()
 
-    def _say_again(self, dialog: Dialog, ok: Served, now: float) -> None:
+    def _after(self, dialog: Dialog, name: str, seconds: float, action: Callable[[], None]) -> None:
+        """Do something for a dialog after some seconds, in place of what had this name."""
+        dialog.timers[name] = (self._clock() + seconds, action)
+
+    def _retry(self, dialog: Dialog) -> None:
+        """Make an offer again that met one of theirs."""
+        if dialog.invite is None and dialog.served is None:
+            self._invite(dialog)
+
+    def _say_again(self, dialog: Dialog, ok: Served, pause: float, until: float) -> None:
         """Answer again what was not acknowledged, or end the call."""
-        if now < dialog.ok_until:
-            dialog.pause = min(4.0, dialog.pause * 2)
-            dialog.again_at = now + dialog.pause
+        if self._clock() < until:
+            pause = min(4.0, pause * 2)
+            again = partial(self._say_again, dialog, ok, pause, until)
+            self._after(dialog, "again", pause, again)
             self._transactions.again(ok)
         else:
-            dialog.ok = None
             self._leave(dialog)
             if dialog.call is not None:
                 self.calls.hung_up(dialog.call, "The answer was not acknowledged.")
+
+    def _ask(self, dialog: Dialog) -> None:
+        """Ask whether a call is there still in which nothing was said for long."""
+        if dialog.is_live:
+            self._after(dialog, "ask", QUIET_SECONDS, partial(self._ask, dialog))
+            request = self._request(dialog, "OPTIONS")
+            self._transactions.send(request, partial(self._asked, dialog))
 
     def _asked(self, dialog: Dialog, code: int, _: Incoming | None) -> None:
         if code in (408, 481) and dialog.call is not None:

@@ -2,6 +2,7 @@
 
 With rtpengine a phone gets plain RTP, and a browser ICE and DTLS-SRTP; nothing is transcoded. It is
 told by `ng`: a datagram with a cookie and a dictionary in bencode, answered by the same cookie.
+Libraries for bencode want sorted keys, which rtpengine's answers do not have.
 """
 
 from __future__ import annotations
@@ -33,12 +34,16 @@ Changed = Callable[[str | NodeError], None]
 class Media:
     """Passes descriptions as they are."""
 
-    def offer(self, call: str, sdp: str, is_ours: bool, then: Changed) -> None:
-        """Change an offer; `is_ours`: of the runtime, for the phone."""
-        then(sdp)
+    def change(self, command: str, call: str, sdp: str, is_ours: bool, then: Changed) -> None:
+        """Change a description for the other side.
 
-    def answer(self, call: str, sdp: str, is_ours: bool, then: Changed) -> None:
-        """Change an answer."""
+        Args:
+            command: `offer` or `answer`.
+            call: the id of the call.
+            sdp: the description.
+            is_ours: whether it is of the runtime, for the phone.
+            then: called with what has become of it.
+        """
         then(sdp)
 
     def end(self, call: str) -> None:
@@ -57,46 +62,36 @@ class Rtpengine(Media, asyncio.DatagramProtocol):
     """
 
     def __init__(self, place: str, alarm: Callable[[str], None]) -> None:
-        self._host, _, port = place.rpartition(":")
-        self._port = int(port)
+        self._place = place
         self._alarm = alarm
         self._transport: asyncio.DatagramTransport | None = None
         self._waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._plain: set[str] = set()  # calls whose runtime speaks RTP without DTLS
 
-    def offer(self, call: str, sdp: str, is_ours: bool, then: Changed) -> None:
-        """Have rtpengine change an offer."""
-        if is_ours and "SAVPF" not in sdp:
+    def change(self, command: str, call: str, sdp: str, is_ours: bool, then: Changed) -> None:
+        """Have rtpengine change a description."""
+        if is_ours and command == "offer" and "SAVPF" not in sdp:
             self._plain.add(call)
-        form = _PHONE if is_ours or call in self._plain else _BROWSER_OFFERED
-        self._change("offer", call, sdp, is_ours, form, then)
-
-    def answer(self, call: str, sdp: str, is_ours: bool, then: Changed) -> None:
-        """Have rtpengine change an answer."""
-        form = _PHONE if is_ours or call in self._plain else _BROWSER
-        self._change("answer", call, sdp, is_ours, form, then)
-
-    def _change(
-        self, command: str, call: str, sdp: str, is_ours: bool, form: dict[str, Any], then: Changed
-    ) -> None:
-        # The tag of who offers is `from` in both commands.
-        is_from_runtime = is_ours == (command == "offer")
+        if is_ours or call in self._plain:
+            form = _PHONE
+        else:
+            form = _BROWSER_OFFERED if command == "offer" else _BROWSER
         sdp = with_address(sdp) if is_ours and call not in self._plain else sdp
-        tags = {"from-tag": "runtime" if is_from_runtime else "phone"}
-        if command == "answer":
-            tags["to-tag"] = "phone" if is_from_runtime else "runtime"
-        asked = {"command": command, "call-id": call, "sdp": sdp, **tags, **form,
+        # The tag of who offers is `from` in both commands.
+        tags = ("runtime", "phone") if is_ours == (command == "offer") else ("phone", "runtime")
+        asked = {"command": command, "call-id": call, "sdp": sdp, **form, "from-tag": tags[0],
                  "replace": ["origin", "session-connection"]}  # fmt: skip
+        asked |= {"to-tag": tags[1]} if command == "answer" else {}
         self._begin(self._changed(asked, then))
 
     async def _changed(self, asked: dict[str, Any], then: Changed) -> None:
         try:
             said = await self._ask(asked)
         except (OSError, TimeoutError) as error:
-            why = f"rtpengine at {self._host}:{self._port} does not answer"
-            self._alarm(f"{why}: calls are refused. {error}".strip())
-            then(Unavailable(f"{why.partition(' at')[0]} does not answer."))
+            why = f"rtpengine at {self._place} does not answer: calls are refused. {error}"
+            self._alarm(why.strip())
+            then(Unavailable("rtpengine does not answer."))
             return
         sdp = said.get("sdp")
         if said.get("result") != "ok" or not isinstance(sdp, str) or sdp_fault(sdp):
@@ -108,19 +103,13 @@ class Rtpengine(Media, asyncio.DatagramProtocol):
     def end(self, call: str) -> None:
         """Have rtpengine forget a call."""
         self._plain.discard(call)
-        if self._waiting_is_full():
-            return
+        if len(self._tasks) < MAX_WAITING:
+            asked = {"command": "delete", "call-id": call, "from-tag": "", "delete-delay": 0}
+            self._begin(self._ended(asked))
 
-        async def end() -> None:
-            with suppress(OSError, TimeoutError):  # it forgets silent calls by itself
-                await self._ask(
-                    {"command": "delete", "call-id": call, "from-tag": "", "delete-delay": 0}
-                )
-
-        self._begin(end())
-
-    def _waiting_is_full(self) -> bool:
-        return len(self._tasks) >= MAX_WAITING
+    async def _ended(self, asked: dict[str, Any]) -> None:
+        with suppress(OSError, TimeoutError):  # it forgets silent calls by itself
+            await self._ask(asked)
 
     def _begin(self, action: Any) -> None:
         task = asyncio.get_running_loop().create_task(action)
@@ -131,7 +120,8 @@ class Rtpengine(Media, asyncio.DatagramProtocol):
         loop = asyncio.get_running_loop()
         transport = self._transport
         if transport is None or transport.is_closing():
-            place = self._host.strip("[]"), self._port
+            host, _, port = self._place.rpartition(":")
+            place = host.strip("[]"), int(port)
             made = loop.create_datagram_endpoint(lambda: self, remote_addr=place)
             transport = (await asyncio.wait_for(made, TRY_SECONDS))[0]
             self._transport = transport
@@ -198,30 +188,34 @@ def bencoded(value: Any) -> bytes:
 
 
 def bdecoded(data: bytes) -> Any:
-    """A value of bencode. Raises ValueError."""
-    value, rest = _bdecoded(data, 0, 0)
-    if rest != len(data):
+    """A value of bencode. Raises ValueError.
+
+    >>> bdecoded(b"d1:bl1:xi1ee1:a2:oke")
+    {'b': ['x', 1], 'a': 'ok'}
+    """
+    value, rest = _bdecoded(data, 0)
+    if rest:
         raise ValueError("there is more than one value")
     return value
 
 
-def _bdecoded(data: bytes, at: int, depth: int) -> tuple[Any, int]:
-    kind = data[at : at + 1]
+def _bdecoded(data: bytes, depth: int) -> tuple[Any, bytes]:
+    """The first value, and what follows it."""
+    kind, rest = data[:1], data[1:]
     if depth > MAX_DEPTH:
         raise ValueError("it is too deep")
     if kind in (b"d", b"l"):
         found: list[Any] = []
-        at += 1
-        while data[at : at + 1] != b"e":
-            value, at = _bdecoded(data, at, depth + 1)
+        while rest[:1] != b"e":
+            value, rest = _bdecoded(rest, depth + 1)
             found.append(value)
         made = dict(zip(found[::2], found[1::2], strict=True)) if kind == b"d" else found
-        return made, at + 1
+        return made, rest[1:]
     if kind == b"i":
-        end = data.index(b"e", at)
-        return int(data[at + 1 : end][:20]), end + 1
-    colon = data.index(b":", at, at + 8)
-    size = int(data[at:colon])
-    if size < 0 or colon + 1 + size > len(data):
+        digits, _, rest = rest.partition(b"e")
+        return int(digits[:20]), rest
+    digits, _, rest = data.partition(b":")
+    size = int(digits[:8])
+    if not 0 <= size <= len(rest):
         raise ValueError("it ends in a text")
-    return data[colon + 1 : colon + 1 + size].decode(errors="replace"), colon + 1 + size
+    return rest[:size].decode(errors="replace"), rest[size:]

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
+from urllib.request import parse_http_list
 
 from sipmessage import URI, Address, CSeq, Via
 from sipmessage.message import COMPACT_FORMS
@@ -46,6 +47,9 @@ _LENGTH = re.compile(rb"^(?:content-length|l)[ \t]*:[ \t]*([^\r\n]*?)[ \t]*\r?$"
 _FOLDED = re.compile(r"\r\n[ \t]+")
 _TOKEN = re.compile(r"[A-Za-z0-9.!%*_+`'~-]{1,40}")
 _BREAKS = re.compile(r"[\r\n\0]")
+_BRACKETS = re.compile(r"<([^<>]*)>")
+_VALUE = re.compile(r'(?:"(?:\\.|[^"\\])*(?:"|\\?$)|<[^<>]*>?|[^,"<])+')
+"""What ends with the line if it is not closed is one value, too: nothing is read twice."""
 
 
 class Framer:
@@ -161,10 +165,11 @@ class Incoming:
 
     @property
     def contact(self) -> str:
-        """The URI of its first contact, "" if it has none that can be read."""
-        found = self.all("contact")
-        address = address_of(found[0]) if found else None
-        return str(address.uri) if address is not None else ""
+        """The URI of its first contact as it was written, "" if it has none that can be read."""
+        written = next(iter(self.all("contact")), "")
+        found = _BRACKETS.search(written)
+        target = found[1] if found else written.partition(";")[0]
+        return target if address_of(f"<{target}>") is not None else ""
 
 
 def parsed(data: bytes) -> Incoming:
@@ -187,7 +192,7 @@ def parsed(data: bytes) -> Incoming:
     if not message.fault:
         try:
             _read_names(message)
-        except (ValueError, TypeError, AttributeError, RecursionError):
+        except (ValueError, TypeError, AttributeError, LookupError, RecursionError):
             message.fault = "A header cannot be read."
     return message
 
@@ -252,34 +257,13 @@ def tag_of(address: Address | None) -> str:
     return (address.parameters.get("tag") or "") if address is not None else ""
 
 
-def user_of(uri: str) -> str:
-    """The user of a URI, "" if it has none."""
-    found = _uri_of(uri)
-    return (found.user or "") if found is not None else ""
-
-
 def split_list(line: str) -> list[str]:
     """The values in a line, divided by commas outside brackets and quotes.
 
     >>> split_list('<sip:a;lr>, "b, c" <sip:d,e>')
     ['<sip:a;lr>', '"b, c" <sip:d,e>']
     """
-    if "," not in line:
-        return [line]
-    found, begun, depth, quoted, escaped = [], 0, 0, False, False
-    for place, char in enumerate(line):
-        if escaped:
-            escaped = False
-        elif quoted:
-            escaped, quoted = char == "\\", char != '"'
-        elif char == '"':
-            quoted = True
-        elif char in "<>":
-            depth = char == "<"
-        elif char == "," and not depth:
-            found.append(line[begun:place].strip())
-            begun = place + 1
-    return [*found, line[begun:].strip()]
+    return [each.strip() for each in _VALUE.findall(line)]
 
 
 # --- written --------------------------------------------------------------------------------------
@@ -319,32 +303,22 @@ def written(first: str, headers: Iterable[tuple[str, str]], body: bytes, type_: 
 def response(
     request: Incoming,
     code: int,
-    tag: str,
+    tag: str = "",
     reason: str = "",
     headers: Iterable[tuple[str, str]] = (),
     body: bytes = b"",
     type_: str = "",
 ) -> bytes:
-    """A response to a request; `tag` is of who answers."""
+    """A response to a request, with as much as can be read of it; `tag` is of who answers."""
     to = request.first("to")
     if code > 100 and tag and not request.to_tag:
         to = f"{to};tag={tag}"
+    passed = {"via": "Via", **({"record-route": "Record-Route"} if code < 300 else {})}
+    said = [(name, each) for key, name in passed.items() for each in request.headers.get(key, ())]
+    said += [("From", request.first("from")), ("To", to), ("Call-ID", request.call_id),
+             ("CSeq", request.first("cseq"))]  # fmt: skip
     first = f"{VERSION} {code} {plain(reason) or REASONS.get(code, 'Refused')}"
-    named = [("Via", each) for each in request.headers.get("via", ())]
-    named += [("From", request.first("from")), ("To", to), ("Call-ID", request.call_id),
-              ("CSeq", request.first("cseq"))]  # fmt: skip
-    if code < 300:
-        named += [("Record-Route", each) for each in request.headers.get("record-route", ())]
-    return written(first, (*named, *headers), body, type_)
-
-
-def refusal(message: Incoming) -> bytes:
-    """What is told who sent a request that cannot be served: as much as can be read of it."""
-    named = [("Via", each) for each in message.headers["via"]]
-    for name, key in (("From", "from"), ("To", "to"), ("Call-ID", "call-id"), ("CSeq", "cseq")):
-        if value := message.first(key):
-            named.append((name, value))
-    return written(f"{VERSION} 400 {message.fault}", named, b"", "")
+    return written(first, (*(each for each in said if each[1]), *headers), body, type_)
 
 
 def plain(text: str) -> str:
@@ -354,47 +328,44 @@ def plain(text: str) -> str:
 
 # --- digest (RFC 2617, RFC 8760) ------------------------------------------------------------------
 
-_PARAMETER = re.compile(r'([\w-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')
 _HASHES: dict[str, Any] = {"SHA-256": hashlib.sha256, "MD5": hashlib.md5}
 
 
 @dataclass(slots=True)
 class Challenge:
-    """What a server asks of who sends a request; `used` counts the answers."""
+    """What a server asks of who sends a request: `said`, by name; `used` counts the answers."""
 
-    realm: str
-    nonce: str
+    said: dict[str, str]
     algorithm: str
-    has_qop: bool
-    opaque: str | None
-    is_stale: bool
     used: int = 0
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the password was right, and only the nonce too old."""
+        return self.said.get("stale", "").lower() == "true"
 
     def answer(self, user: str, password: str, method: str, uri: str, salt: str) -> str:
         """The value of the header that answers it; `salt` is random."""
-        hash_ = _HASHES[self.algorithm]
 
-        def digest(text: str) -> str:
-            made = hash_(text.encode(), usedforsecurity=False).hexdigest()
-            return str(made)
+        def digest(*parts: str) -> str:
+            made = _HASHES[self.algorithm](":".join(parts).encode(), usedforsecurity=False)
+            return str(made.hexdigest())
 
         self.used += 1
-        who = digest(f"{user}:{self.realm}:{password}")
-        what = digest(f"{method}:{uri}")
-        count = f"{self.used:08x}"
-        middle = f"{self.nonce}:{count}:{salt}:auth" if self.has_qop else self.nonce
-        said = [("username", user), ("realm", self.realm), ("nonce", self.nonce), ("uri", uri),
-                ("response", digest(f"{who}:{middle}:{what}"))]  # fmt: skip
-        if self.opaque is not None:
-            said.append(("opaque", self.opaque))
-        quoted = [f'{name}="{_quoted(value)}"' for name, value in said]
-        if self.has_qop:
+        realm, nonce, count = self.said.get("realm", ""), self.said["nonce"], f"{self.used:08x}"
+        middle = (count, salt, "auth") if "qop" in self.said else ()
+        who, what = digest(user, realm, password), digest(method, uri)
+        named = {"username": user, "realm": realm, "nonce": nonce, "uri": uri,
+                 "response": digest(who, nonce, *middle, what)}  # fmt: skip
+        named |= {"opaque": self.said["opaque"]} if "opaque" in self.said else {}
+        quoted = [f"{name}={_quoted(value)}" for name, value in named.items()]
+        if middle:
             quoted += ["qop=auth", f"nc={count}", f'cnonce="{salt}"']
         return f"Digest {', '.join((*quoted, f'algorithm={self.algorithm}'))}"
 
 
 def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def challenge_in(response: Incoming) -> Challenge | None:
@@ -407,16 +378,10 @@ def challenge_in(response: Incoming) -> Challenge | None:
 
 def _challenge(value: str) -> Challenge | None:
     scheme, _, rest = value[:MAX_VALUE].partition(" ")
-    said = {
-        name.lower(): re.sub(r"\\(.)", r"\1", quoted) if quoted else plain_
-        for name, quoted, plain_ in _PARAMETER.findall(rest)
-    }
+    pairs = (each.partition("=") for each in parse_http_list(rest))
+    said = {name.strip().lower(): text.strip().removeprefix('"').removesuffix('"')
+            for name, _, text in pairs}  # fmt: skip
     algorithm = said.get("algorithm", "MD5").upper()
-    qop = [each.strip().lower() for each in said.get("qop", "").split(",")]
-    if scheme.lower() != "digest" or algorithm not in _HASHES or not said.get("nonce"):
-        return None
-    if "qop" in said and "auth" not in qop:
-        return None
-    is_stale = said.get("stale", "").lower() == "true"
-    return Challenge(said.get("realm", ""), said["nonce"], algorithm, "qop" in said,
-                     said.get("opaque"), is_stale)  # fmt: skip
+    qop = [each.strip().lower() for each in said.get("qop", "auth").split(",")]
+    can_be = algorithm in _HASHES and "auth" in qop and said.get("nonce")
+    return Challenge(said, algorithm) if scheme.lower() == "digest" and can_be else None

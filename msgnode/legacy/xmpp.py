@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -25,11 +25,11 @@ from msgnode.core.errors import (
 )
 from msgnode.core.messages import Message, error_body
 
-from .address_pool import AddressPool
+from .address_pool import AddressPool, is_lent
 from .jingle import FEATURES, JINGLE
 from .lookups import entry_of, user_asked
-from .network import CALL, LENT, Here, LegacySettings, NotSupported
-from .parties import Parties, text_in
+from .network import CALL, CONTACT, LENT, Here, LegacySettings
+from .parties import Parties, written_in
 from .xmpp_addresses import Jid, XmppAddresses, jid_of
 from .xmpp_calls import MESSAGES, XmppCalls, is_about_a_call
 from .xmpp_errors import error_element, error_in
@@ -90,16 +90,8 @@ class XmppNetwork:
         self._number = 0
         self._heard_at = 0.0
         self._asked: OrderedDict[str, tuple[Said, float, str]] = OrderedDict()  # with who is asked
-
-    def restore(self, kept: Iterable[tuple[str, str, str]]) -> None:
-        """Take what the worker before has kept."""
-        for kind, ours, theirs in kept:
-            if kind == LENT:
-                self.pool.restore(ours, theirs)
-            elif kind == CALL:
-                self._jingle.calls.restore(ours, theirs)
-            else:
-                self._presence.restore(ours, theirs)
+        self.restores = {LENT: self.pool.restore, CALL: self._jingle.calls.restore,
+                         CONTACT: self._presence.restore}  # fmt: skip
 
     # --- the connection ---------------------------------------------------------------------------
 
@@ -193,11 +185,8 @@ class XmppNetwork:
             self._discover(message, self.addresses.jid(user_asked(message)))
             return
         their = self.addresses.jid(message.recipients[0])
-        text = text_in(message.fields())
-        if not text:
-            if message.type == "update":
-                return  # an event of an object, which has no form there
-            raise NotSupported("Only text passes to XMPP: it is in `value` or `value.content`.")
+        if not (text := written_in(message)):
+            return
         if not (text := cleaned(text)):
             raise BadMessage("The text has no character that XML has.")
         local = self.local_of(message.sender)
@@ -272,7 +261,7 @@ class XmppNetwork:
         elif element.name == f"{COMPONENT} presence":
             is_ours = ours.bare == self._settings.component
             if is_ours or self._parties.is_within_rate(self.addresses.address(their)):
-                self._presence.took(element, their, ours, self.pool.has(ours.local))
+                self._presence.took(element, their, ours, is_lent(ours.local))
 
     def _took_iq(self, element: Element, their: Jid, ours: Jid) -> None:
         id_, type_ = element.get("id"), element.get("type")

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import re
 import stringprep
-import unicodedata
 from typing import NamedTuple
-from urllib.parse import quote, unquote
+from unicodedata import normalize
+from urllib.parse import unquote
 
 from msgnode.core import addresses
 from msgnode.core.errors import BadMessage
+
+from .network import named_address
 
 MAX_PART_BYTES = 1_023
 _ESCAPED = {" ": r"\20", '"': r"\22", "&": r"\26", "'": r"\27", "/": r"\2f", ":": r"\3a",
@@ -30,7 +32,6 @@ _PROHIBITED = (
     stringprep.in_table_c4, stringprep.in_table_c5, stringprep.in_table_c6,
     stringprep.in_table_c7, stringprep.in_table_c8, stringprep.in_table_c9,
 )  # fmt: skip
-_ENCODED = re.compile(r"[%?#/\s]")
 
 
 class Jid(NamedTuple):
@@ -69,7 +70,7 @@ def prepared(local: str) -> str:
     mapped = "".join(
         stringprep.map_table_b2(char) for char in local if not stringprep.in_table_b1(char)
     )
-    folded = unicodedata.normalize("NFKC", mapped)
+    folded = normalize("NFKC", mapped)
     if any(char in "\"&'/:<>@" or any(look(char) for look in _PROHIBITED) for char in folded):
         return ""
     if any(map(stringprep.in_table_a1, folded)) or _is_mixed(folded):
@@ -102,11 +103,6 @@ def escaped(text: str) -> str:
 def unescaped(local: str) -> str:
     """The name that was escaped."""
     return _CODE.sub(lambda found: _PLAIN[found[0]], local)
-
-
-def _encoded(name: str) -> str:
-    """A name as it stands in an address, in canonical form."""
-    return _ENCODED.sub(lambda found: quote(found[0], safe=""), unicodedata.normalize("NFC", name))
 
 
 class XmppAddresses:
@@ -146,10 +142,7 @@ class XmppAddresses:
             path = f"{unescaped(name)}@{unescaped(domain)}" if percent else unescaped(local)
         else:
             path = unescaped(local)
-        if not path:
-            return ""
-        user = f"user://{self._home_of(path)}/{_encoded(path)}"
-        return user if not addresses.fault(user) else ""
+        return named_address(f"user://{self._home_of(path)}/", path)
 
     def _home_of(self, path: str) -> str:
         """The domain of the user URL with this path: users of ours log in elsewhere, too."""
@@ -180,5 +173,4 @@ class XmppAddresses:
 
     def address(self, jid: Jid) -> str:
         """The address here of somebody there, "" if there can be none."""
-        address = f"xmpp://{self.domain}/{_encoded(jid.local)}"
-        return address if jid.local and not addresses.fault(address) else ""
+        return named_address(f"xmpp://{self.domain}/", jid.local)
