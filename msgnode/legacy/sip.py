@@ -159,13 +159,13 @@ class SipNetwork:
         try:
             await flow.open(settings.host, settings.port)
             self._flow, self._due = flow, 0.0
-            self._transactions.begin(flow.send, f"SIP/2.0/{flow.via} {flow.here}")
+            self._transactions.begin(flow.write, f"SIP/2.0/{flow.via} {flow.here}")
             for each in self._accounts:
                 each.is_registered, each.at = False, 0.0
             self._register()
             while True:
                 await self._here.ready()
-                await flow.read()
+                await flow.take()
         except Lost as error:
             why, self._end = self._end, None
             raise why or error from None

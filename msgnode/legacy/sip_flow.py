@@ -18,13 +18,17 @@ from .network import Lost
 from .sip_messages import MAX_BODY, MAX_HEAD, Framer, Incoming, parsed
 
 
-class SipFlow:
+class SipFlow(Connection):
     """One connection.
 
     Args:
         transport: tcp, tls, ws or wss.
         on_message: called with each message that comes.
         on_drained: called when the proxy reads again after it was too slow.
+
+    Attributes:
+        via: the name of the transport in a Via.
+        parameter: the parameter of a contact with it, which has no name for wss.
     """
 
     def __init__(
@@ -33,58 +37,39 @@ class SipFlow:
         on_message: Callable[[Incoming], None],
         on_drained: Callable[[], None],
     ) -> None:
-        self.transport = transport
+        super().__init__()
+        self.via = transport.upper()
+        self.parameter = "ws" if transport == "wss" else transport
+        self.on_drained = on_drained
+        self._transport = transport
         self._on_message = on_message
-        self._connection = Connection()
-        self._connection.on_drained = on_drained
-        self.close, self.abort = self._connection.close, self._connection.abort
-        self._framer = Framer(on_message, partial(self._connection.send, b"\r\n"))
+        self._framer = Framer(on_message, partial(self.send, b"\r\n"))
         self._socket: ClientProtocol | None = None
         self._handshake: object = None
 
-    @property
-    def here(self) -> str:
-        """Our end of it, as host and port."""
-        return self._connection.here
-
-    @property
-    def via(self) -> str:
-        """The name of the transport in a Via."""
-        return self.transport.upper()
-
-    @property
-    def parameter(self) -> str:
-        """The parameter of a contact with the transport: TLS and WSS are said otherwise."""
-        return "ws" if self.transport == "wss" else self.transport
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the proxy reads more slowly than we write, or no more at all."""
-        return self._connection.is_full
-
     async def open(self, host: str, port: int) -> None:
         """Connect, within ten seconds. Raises Lost."""
-        context = ssl.create_default_context() if self.transport in ("tls", "wss") else None
-        async with self._connection.opened(host, port, context):
-            if self.transport in ("ws", "wss"):
+        context = ssl.create_default_context() if self._transport in ("tls", "wss") else None
+        async with self.opened(host, port, context):
+            if self._transport in ("ws", "wss"):
                 await self._upgrade(host, port)
 
     async def _upgrade(self, host: str, port: int) -> None:
         """Make a WebSocket of the connection."""
         name = f"[{host}]" if ":" in host else host
-        place = parse_uri(f"{self.transport}://{name}:{port}/")
+        place = parse_uri(f"{self._transport}://{name}:{port}/")
         size = MAX_HEAD + MAX_BODY
         self._socket = ClientProtocol(place, subprotocols=["sip"], max_size=size)  # type: ignore[list-item]
         self._socket.send_request(self._socket.connect())
         self._flush(self._socket)
         while self._handshake is None:
-            await self.read()
+            await self.take()
         if self._socket.subprotocol != "sip":
             raise Lost(f"{host}:{port} does not speak SIP over this WebSocket")
 
-    async def read(self) -> None:
+    async def take(self) -> None:
         """Read and take one piece. Raises Lost when the connection has ended."""
-        data = await self._connection.read()
+        data = await self.read()
         if self._socket is None:
             self._framer.feed(data)
         else:
@@ -109,13 +94,13 @@ class SipFlow:
         if socket.close_expected():
             raise Lost("the server has closed the WebSocket")
 
-    def send(self, message: bytes) -> None:
+    def write(self, message: bytes) -> None:
         """Send a message; on a connection that has ended it is lost."""
         if self._socket is None:
-            self._connection.send(message)
-        elif self._connection.is_open:
+            self.send(message)
+        elif self.is_open:
             self._socket.send_text(message)
             self._flush(self._socket)
 
     def _flush(self, socket: ClientProtocol) -> None:
-        self._connection.send(b"".join(socket.data_to_send()))
+        self.send(b"".join(socket.data_to_send()))
