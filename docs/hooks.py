@@ -2,7 +2,8 @@
 
 - The READMEs, CONTRIBUTING.md and CHANGELOG.md are pages of the site too (`PAGES`), and so is
   .env.example, as tables, and what msgnode/core/explanations.py says.
-- The colours and the icon are those of the node's own pages (`LOOK`).
+- The first page says what the node is for with the words of README.md.
+- The colours, the icon and the picture are those of the node's own pages (`LOOK`).
 - A link to any other file of the repository is shown as that file's path. A path that does not
   exist is a warning, which `--strict` makes an error.
 - The script that draws Mermaid is loaded by pages that have a drawing, from the site itself.
@@ -31,12 +32,20 @@ PAGES = {
     "README.md": "readme.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security-policy.md",
     "msgnode/runtime/js/README.md": "runtime-js.md",
     "msgnode/runtime/python/README.md": "runtime-python.md",
     ".env.example": "settings.md",
 }
 # The look of the node's own pages, from msgnode/static/msgnode/.
-LOOK = {"colours.css": "assets/colours.css", "landing/icon.svg": "assets/favicon.svg"}
+LOOK = {
+    "colours.css": "assets/colours.css",
+    "landing/icon.svg": "assets/favicon.svg",
+    "landing/overview.svg": "assets/overview.svg",
+}
+_PICTURE = "](msgnode/static/msgnode/landing/overview.svg)"
+_WHAT_IT_IS_FOR = re.compile(r"<!-- of README\.md.*?-->")
+_FIRST_SECTION = re.compile(r"# .*?\n(.*?\.svg\))", re.DOTALL)
 _SOURCE = {page: source for source, page in PAGES.items()}
 _LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 _FENCE = re.compile(r"(^```.*?^```\s*$)", re.MULTILINE | re.DOTALL)
@@ -82,8 +91,16 @@ def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> st
             return f"[{text}]({_relative(target.removeprefix('docs/'), uri)}{anchor})"
         return text if text.strip("`") == target else f"{text} (`{target}`)"
 
+    markdown = _WHAT_IT_IS_FOR.sub(lambda _: what_it_is_for(), markdown)
+    markdown = markdown.replace(_PICTURE, f"]({_relative(LOOK['landing/overview.svg'], uri)})")
     parts = _FENCE.split(markdown)
     return "".join(part if part.startswith("```") else _LINK.sub(lead, part) for part in parts)
+
+
+def what_it_is_for() -> str:
+    """README.md from its title to the picture."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return _FIRST_SECTION.findall(text)[0].strip()
 
 
 def settings_page(example: str) -> str:

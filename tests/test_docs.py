@@ -17,7 +17,12 @@ from django.core.management import get_commands
 from tests.node import ROOT
 
 PAGES = sorted(
-    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "SECURITY.md",
+        *(ROOT / "docs").rglob("*.md"),
+    ]
 )  # CHANGELOG.md tells of what is gone, too
 EXAMPLE = (ROOT / ".env.example").read_text(encoding="utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")

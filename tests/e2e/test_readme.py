@@ -1,4 +1,4 @@
-"""What the README shows is what a node does: its conversation is held and compared."""
+"""What README.md and docs/messages.md show is what a node does: a conversation is compared."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def _readme() -> str:
 
 
 def _block(language: str, after: str) -> str:
-    """The first block of a language after a text of the README."""
-    rest = _readme().split(after, 1)[1]
+    """The first block of a language after a text of docs/messages.md."""
+    rest = (ROOT / "docs" / "messages.md").read_text(encoding="utf-8").split(after, 1)[1]
     return rest.split(f"```{language}\n", 1)[1].split("```", 1)[0]
 
 
@@ -37,7 +37,7 @@ def _with_names_for_what_is_random(text: str) -> list[str]:
     ]
 
 
-def test_the_first_conversation_goes_as_the_readme_prints_it(node: Node) -> None:
+def test_the_first_conversation_goes_as_the_page_of_messages_prints_it(node: Node) -> None:
     said = node.manage("first_conversation")
     printed = _block("text", after="<!-- conversation:")
     assert _with_names_for_what_is_random(said) == _with_names_for_what_is_random(printed)
