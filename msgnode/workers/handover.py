@@ -187,17 +187,18 @@ class Handover:
         remote.forward(message)  # maybe to the very worker that sent it
         return True
 
-    def missed(self, other: LinkedWorker, session_id: str) -> bool:
+    def missed(self, session_id: str) -> bool:
         """Note that a session misses frames, which another worker says has lost them.
 
         Returns:
-            Whether the session is on its way to this worker, or has moved on, whose worker is told.
+            Whether the session is on its way to this worker, or has moved on, whose worker is told:
+            maybe the very one that lost them.
         """
         arrival = self._arrivals.get(session_id)
         remote = self._remotes.by_id.get(session_id)
         if arrival is not None:
             arrival.has_gap = True
-        elif remote is not None and remote.worker is not other:
+        elif remote is not None:
             remote.missed()
         return arrival is not None or remote is not None
 
@@ -430,7 +431,7 @@ class ArrivingFrames:
     def _lost(self, other: LinkedWorker, message: LostFrames) -> None:
         for id_ in message.sessions:
             with FAULTS.kept_to("session"):
-                if id_ in self._local.sessions or not self._moves.missed(other, id_):
+                if id_ in self._local.sessions or not self._moves.missed(id_):
                     self._local.missed(id_)
 
     def _own_probe(self, id_: str) -> Listener | None:

@@ -740,6 +740,17 @@ async def test_frames_that_are_lost_on_the_way_to_a_session_that_has_moved_on_ar
     assert not third.gaps
 
 
+async def test_a_session_that_has_come_to_where_its_frames_were_lost_is_told_so(meet: Meet) -> None:
+    one, other = await meet(2)
+    session = one.enter()
+    await one.settled()
+    await other.know(session)
+    other.transport.others[one.transport.me.epoch].lost.add(session.id)
+    await asyncio.wait_for(other.moves.fetch(session.id), 10)
+    await waiting.so(lambda: other.gaps == [session.id])
+    assert not one.gaps
+
+
 async def test_frames_that_are_lost_on_the_way_to_a_session_that_is_coming_are_told_to_it(
     meet: Meet, layer: LossyLayer
 ) -> None:
