@@ -55,6 +55,10 @@ class Holders(Protocol):
         """Whether an address missing from the routing table is certainly held by nobody."""
         ...
 
+    def miss_response(self, address: str) -> None:
+        """Note that a response did not reach an address, of which is not known whose it is."""
+        ...
+
 
 class NoOthers:
     """Holders of a node with one worker: its routing table is always complete."""
@@ -75,6 +79,9 @@ class NoOthers:
     def is_known(self, address: str) -> bool:
         """Always true."""
         return True
+
+    def miss_response(self, address: str) -> None:
+        """Do nothing: whose an address is is always known."""
 
 
 NO_OTHERS = NoOthers()

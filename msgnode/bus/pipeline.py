@@ -310,10 +310,8 @@ class Pipeline:
                 component = route.component.name
                 outcome = Outcome.ANSWERED
                 code = steps.ask(route.component, message, session, caller)
-            elif self._holders.is_known(to):
-                raise self._foreign.refusal(to) or NotFound(route.reason)
             else:
-                raise Unavailable(f"Whether anybody listens to {to} is not known just now.")
+                raise self._unreached(message, to, route.reason)
         except NodeError as error:
             if isinstance(error, NotPermitted):
                 decision = error.decision
@@ -324,6 +322,17 @@ class Pipeline:
         steps.note(message, to, speaker, decision, began, outcome,
                    listeners, component, code)  # fmt: skip
         return None
+
+    def _unreached(self, message: Message, to: str, reason: str) -> NodeError:
+        """The error for a message that reaches nobody, or nobody that is known.
+
+        Who gives a response is not told that; so who asked is, once it is known who that is.
+        """
+        if self._holders.is_known(to):
+            return self._foreign.refusal(to) or NotFound(reason)
+        if message.is_response:
+            self._holders.miss_response(to)
+        return Unavailable(f"Whether anybody listens to {to} is not known just now.")
 
     def _to_sessions(
         self,

@@ -172,6 +172,10 @@ class Homes:
             return False
         return self._interest.hears(address)  # else it was evicted since it was asked for
 
+    def miss_response(self, address: str) -> None:
+        """Note that a response did not reach an address, of which is not known whose it is."""
+        self._interest.miss_response(address)
+
     def _is_unknown(self, name: str) -> bool:
         """Whether a recent query of who is at a name failed."""
         return self._doubts.of(name) is not None

@@ -6,7 +6,8 @@ Rules
   sessions are in the routing table (replication.py).
 - At the limit of watched names the oldest are no longer watched, and removed from the table.
 - If the listeners of a message could not be found out, those that are found later have missed it:
-  they are told of a gap. So it is while another worker is not heard of: there somebody may begin to
+  they are told of a gap. So are those at an address whose response could not be delivered: it
+  has no answer that would say so. So it is while another worker is not heard of: there somebody may begin to
   listen, who is answered without this worker.
 """
 
@@ -50,6 +51,7 @@ class Interest:
         self._transport = transport
         self._watched: OrderedDict[str, bool] = OrderedDict()  # -> whether all have said who
         self._missed: OrderedDict[str, frozenset[str]] = OrderedDict()  # -> sessions that did not
+        self._unanswered: OrderedDict[str, None] = OrderedDict()  # a response was dropped
 
     def hears(self, address: str) -> bool:
         """Whether the table has everybody at an address, and those that hold what is above it."""
@@ -86,7 +88,7 @@ class Interest:
     @property
     def missed(self) -> list[str]:
         """The addresses whose messages may not have reached all listeners."""
-        return list(self._missed)
+        return [*self._missed, *(each for each in self._unanswered if each not in self._missed)]
 
     async def watch(self, names: Collection[str]) -> dict[str, set[str]]:
         """Enter this worker as a watcher; the other workers there by name. Raises RedisFault."""
@@ -116,11 +118,22 @@ class Interest:
             return
         self._watched[name] = True
         self._watched.move_to_end(name)
-        heard = self._missed.pop(name, None) if self._transport.hears_all else None
-        if heard is not None:
-            for each in self._table.subscribers(name):
-                if isinstance(each, RemoteSession) and each.id not in heard:
-                    each.missed()
+        if not self._transport.hears_all:
+            return
+        missed: dict[RemoteSession, None] = {}
+        if name in self._missed:
+            heard = self._missed.pop(name)
+            subscribers = self._table.subscribers(name)
+            missed.update(
+                (each, None)
+                for each in subscribers
+                if isinstance(each, RemoteSession) and each.id not in heard
+            )
+        if name in self._unanswered:
+            del self._unanswered[name]
+            missed.update(dict.fromkeys(self._remotes.at(name)))
+        for each in missed:
+            each.missed()
 
     def doubt(self, names: Iterable[str]) -> None:
         """Note that who is at these names may have changed: query again when needed."""
@@ -134,6 +147,12 @@ class Interest:
         self._missed[address] = heard & self._missed.get(address, heard)
         if len(self._missed) > MOST_MISSED:
             self._missed.popitem(last=False)
+
+    def miss_response(self, address: str) -> None:
+        """Note that a response to the address was dropped, because it is not known whose it is."""
+        self._unanswered[address] = None
+        if len(self._unanswered) > MOST_MISSED:
+            self._unanswered.popitem(last=False)
 
     def _unwatch(self, name: str) -> None:
         del self._watched[name]

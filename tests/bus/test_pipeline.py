@@ -39,6 +39,7 @@ class FakeHolders:
     def __init__(self, *unheard: str, is_known: bool = True) -> None:
         self.answers = is_known
         self.asked: list[tuple[str, ...]] = []
+        self.unanswered: list[str] = []
         self.has_answered = False
         self.unheard = set(unheard)  # addresses of which it is not known who is there
 
@@ -58,6 +59,9 @@ class FakeHolders:
     def is_known(self, address: str) -> bool:
         return self.answers
 
+    def miss_response(self, address: str) -> None:
+        self.unanswered.append(address)
+
 
 NOBODY = "hyperty://localhost/nobody"
 
@@ -73,6 +77,15 @@ def test_w4_what_nobody_here_knows_is_404_only_once_the_others_were_asked(
     holders.has_answered = True
     scene.say(to=NOBODY)
     assert (scene.codes, holders.asked) == ([code], [(NOBODY,)])
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_w7_who_misses_a_response_is_told_unless_it_is_certainly_nobody(is_known: bool) -> None:
+    holders = FakeHolders(NOBODY, is_known=is_known)
+    holders.has_answered = True
+    scene = Scene(holders=holders)
+    scene.say(to=NOBODY, type="response", body={"code": 200})
+    assert (scene.codes, holders.unanswered) == ([], [] if is_known else [NOBODY])
 
 
 def test_the_others_are_asked_once_for_all_recipients_and_never_for_what_is_known() -> None:

@@ -305,6 +305,27 @@ async def test_w7_who_could_not_be_found_out_is_told_of_a_gap_and_nobody_else(
     assert heard_at(sender) == {known.id, unknown.id}
 
 
+async def test_w7_whose_response_was_dropped_is_told_of_a_gap_once_it_is_known_who_that_is(
+    three: Three,
+) -> None:
+    one, other, third, _ = three
+    asks, listens = other.enter(), third.enter()
+    other.table.allocate(HELD, asks)
+    third.table.subscribe(TO, listens)
+    await other.settled()
+    await third.settled()
+    one.homes.miss_response(HELD)
+
+    def is_told() -> bool:
+        one.renewal.look_after()
+        return bool(other.gaps)
+
+    await waiting.so(is_told)
+    assert other.gaps == [asks.id]
+    assert third.gaps == []
+    assert one.interest.missed == []
+
+
 async def test_w7_who_comes_while_redis_is_full_and_links_are_down_is_heard_of_with_the_links(
     three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
