@@ -3,7 +3,9 @@
 It guarantees that frames leave in the order they were put, each once, and that memory is bounded by
 `limit` bytes. While the socket accepts frames they are written at once and nothing is kept. When
 the socket is full or gone, frames are queued; above a quarter of the limit the reader counts as
-behind, and senders pause until the queue has shrunk. A frame for which there is no room, here or in
+behind, and senders pause until the queue has shrunk. A socket has room for a quarter of the limit
+more than what is kept without one: whoever comes back to a full queue reads it while senders still
+learn that they have to pause. A frame for which there is no room, here or in
 the budget of the session's source and subject, is dropped; then `has_gap` is set, and `overflow`
 ends a socket that does not read. What a full socket has accepted but not sent counts towards the
 budget as well.
@@ -122,7 +124,8 @@ class Outbox:
         if link is None and not self._stores:
             return DeliveryResult.DROPPED
         size = len(frame) + _OVERHEAD
-        if self._bytes + size > self._limit or not self._take(size):
+        limit = self._limit if link is None else self._limit + self._limit // 4
+        if self._bytes + size > limit or not self._take(size):
             self.has_gap = True
             if link is not None:
                 self.overflow()

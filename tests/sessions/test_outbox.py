@@ -77,7 +77,7 @@ class OutboxModel(RuleBasedStateMachine):
 
     @invariant()
     def the_bound_holds_and_a_loss_is_known(self) -> None:
-        assert self.outbox.waiting_bytes <= LIMIT
+        assert self.outbox.waiting_bytes <= LIMIT + LIMIT // 4
         assert self.outbox.has_gap is self.lost
 
 
@@ -119,3 +119,17 @@ def test_a_cleared_outbox_has_forgotten_what_waited() -> None:
     link = FakeLink()
     outbox.attach(link)
     assert (link.frames, outbox.waiting_bytes) == ([], 0)
+
+
+def test_who_comes_back_to_a_full_queue_has_room_for_what_comes_before_senders_pause() -> None:
+    ended: list[None] = []
+    outbox = Outbox(LIMIT, True, lambda: ended.append(None))
+    frame = b"x" * 36
+    while outbox.put(frame) is DeliveryResult.QUEUED:
+        pass
+    assert outbox.has_gap
+    outbox.attach(FakeLink(0))
+    assert [outbox.put(frame), outbox.put(frame)] == [DeliveryResult.BEHIND] * 2
+    assert not ended
+    assert outbox.put(frame) is DeliveryResult.DROPPED
+    assert len(ended) == 1

@@ -54,4 +54,25 @@ KEPT: list[tuple[str, int, list[Fault]]] = [
         54,
         [Fault(6.16, "runtime does not read", 3, 12.00), Fault(8.88, "redis cut from", 3, 4.50)],
     ),
+    (
+        "a session came to the worker that had lost its messages while links were down: the worker "
+        "it had left was told, took that for known there, and nobody told the runtime",
+        1216,
+        [
+            Fault(4.55, "runtime is silent", 0, 4.50), Fault(10.61, "redis cut from", 1, 12.00),
+            Fault(18.70, "runtime is silent", 0, 4.50),
+        ],
+    ),
+    (
+        "in a full Redis it could not be found out whose the address is that a response is for: it "
+        "was dropped, and nobody was told",
+        1294,
+        [Fault(12.71, "redis is full", 1, 2.50)],
+    ),
+    (
+        "a runtime came back to a full queue, and the next message ended its socket as too slow, "
+        "though it read",
+        1308,
+        [Fault(12.91, "runtime does not read", 3, 8.00)],
+    ),
 ]  # fmt: skip
