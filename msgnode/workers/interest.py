@@ -6,9 +6,9 @@ Rules
   sessions are in the routing table (replication.py).
 - At the limit of watched names the oldest are no longer watched, and removed from the table.
 - If the listeners of a message could not be found out, those that are found later have missed it:
-  they are told of a gap. So are those at an address whose response could not be delivered: it
-  has no answer that would say so. So it is while another worker is not heard of: there somebody may begin to
+  they are told of a gap. So it is while another worker is not heard of: there somebody may begin to
   listen, who is answered without this worker.
+- So are those at an address whose response could not be delivered: nobody is answered for it.
 """
 
 from __future__ import annotations
