@@ -1,7 +1,6 @@
 """The ASGI application: HTTP to Django, WebSockets to sessions/. ROLE=web: Django alone.
 
-Neutral to the server: `msgnode.servers.main` starts the node before it listens; a server that
-speaks the lifespan protocol has it started here.
+`msgnode.servers.main` starts the node before it listens.
 """
 
 from __future__ import annotations
@@ -135,20 +134,8 @@ def http(node: Node) -> Any:
     return BodyLimit(route, limit)
 
 
-async def _lifespan(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    while True:
-        event = await receive()
-        if event["type"] == "lifespan.startup":
-            await get_node().start()
-            await send({"type": "lifespan.startup.complete"})
-        elif event["type"] == "lifespan.shutdown":
-            await get_node().stop()
-            await send({"type": "lifespan.shutdown.complete"})
-            return
-
-
 def _of_a_worker(node: Node) -> dict[str, Any]:
-    return {"http": Health(http(node), node), "websocket": websockets(node), "lifespan": _lifespan}
+    return {"http": Health(http(node), node), "websocket": websockets(node)}
 
 
 def _of_the_web_process() -> dict[str, Any]:

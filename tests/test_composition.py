@@ -40,7 +40,6 @@ PLACES = {
     "msgnode/federation/peer_session.py": _OF_A_LINK,
     "msgnode/legacy/connection.py": _OF_A_LINK,
     "msgnode/servers/socket_link.py": _OF_A_LINK,
-    "msgnode/sessions/asgi_link.py": _OF_A_LINK,
     "msgnode/sessions/session.py": "What a session does with a frame depends on where it is now.",
 }
 """Files with a class that has such a place, and why."""

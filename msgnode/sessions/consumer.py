@@ -1,9 +1,8 @@
 """The WebSocket endpoints `/ws` and `/stub/connect`, as Channels consumers.
 
 Channels' own dispatch costs a task and a thread hop per frame, so these consumers override
-`__call__` and read their events themselves. The node's own server offers a Link in the scope
-(`extensions["msgnode.link"]`) that passes frames without a queue; on any other ASGI server each
-event is received.
+`__call__` and are given frames by the Link that the node's server puts into the scope
+(`extensions["msgnode.link"]`), without a queue.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from msgnode.bus.ports import Proof
 from msgnode.core.errors import Forbidden, NodeError, TooMany, Unavailable
 
 from . import credentials
-from .asgi_link import AsgiLink
 from .connection import Connection
 from .handshake import ConnectionParts
 from .outbox import Link
@@ -106,11 +104,11 @@ class SocketConsumer(AsyncConsumer):
                 if of_node:
                     peer = await self._nodes.prove(of_node, source)
         except NodeError as refusal:
-            await _refuse(scope, send, refusal)
+            await _refuse(send, refusal)
             return
         if is_probe:
             await send({"type": "websocket.accept"})
-            await self._serve_probe(scope, receive, send)
+            await self._serve_probe(scope)
             return
         proof, problem = await self._proof(scope)
         agreed = credentials.agreed(scope.get("subprotocols") or ())
@@ -122,8 +120,7 @@ class SocketConsumer(AsyncConsumer):
             reason = problem.description.encode()[:120].decode(errors="ignore")
             await send({"type": "websocket.close", "code": code, "reason": reason})
             return
-        native = (scope.get("extensions") or {}).get("msgnode.link")
-        link = native or AsgiLink(send)
+        link = scope["extensions"]["msgnode.link"]
         connection = self.connection(link, source)
         if proof is not None:
             connection.identify(proof.identity, proof.digest)
@@ -133,30 +130,19 @@ class SocketConsumer(AsyncConsumer):
             self._nodes.came(connection, of_node, peer)
         try:
             if self.begin(connection, scope):
-                if native is not None:
-                    await native.run(connection.frame_received)
-                else:
-                    await self._read(connection, receive)
+                await link.run(connection.frame_received)
         finally:
             self._nodes.left(connection)
             self._sockets.remove(connection, source)
             connection.lost()
-            if native is None:
-                await link.finish()
 
-    async def _serve_probe(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        native = (scope.get("extensions") or {}).get("msgnode.link")
-        link = native or AsgiLink(send)
+    async def _serve_probe(self, scope: dict[str, Any]) -> None:
+        link = scope["extensions"]["msgnode.link"]
         connection = self._probe.connect(link)
         try:
-            if native is not None:
-                await native.run(connection.frame_received)
-            else:
-                await self._read(connection, receive)
+            await link.run(connection.frame_received)
         finally:
             connection.lost()
-            if native is None:
-                await link.finish()
 
     def check(self, scope: dict[str, Any], source: str) -> None:
         """Check that the socket may be opened.
@@ -189,15 +175,6 @@ class SocketConsumer(AsyncConsumer):
         """Prepare the connection before its first frame; False if that ended it."""
         return True
 
-    async def _read(self, connection: Connection, receive: Receive) -> None:
-        while True:
-            event = await receive()
-            if event["type"] == "websocket.disconnect":
-                return
-            text = event.get("text")
-            connection.frame_received(text.encode() if text is not None else event["bytes"])
-            await connection.ready()
-
 
 class StubConnectConsumer(SocketConsumer):
     """`/stub/connect?runtimeURL=…`, or without the parameter and with a `cmd` frame first."""
@@ -220,11 +197,8 @@ class StubConnectConsumer(SocketConsumer):
         return True
 
 
-async def _refuse(scope: dict[str, Any], send: Send, refusal: NodeError) -> None:
-    """Refuse an upgrade with a full HTTP response (an ASGI extension), else with a bare 403."""
-    if "websocket.http.response" not in (scope.get("extensions") or {}):
-        await send({"type": "websocket.close", "code": CloseCode.REFUSED})
-        return
+async def _refuse(send: Send, refusal: NodeError) -> None:
+    """Refuse an upgrade with a full HTTP response (an ASGI extension)."""
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store")]
     if isinstance(refusal, Unavailable | TooMany):
         headers.append((b"retry-after", RETRY_AFTER))

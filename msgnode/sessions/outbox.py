@@ -27,10 +27,7 @@ _OVERHEAD = 64  # bytes of memory a waiting frame costs besides its text
 
 
 class Link(Protocol):
-    """A socket as the outbox needs it.
-
-    Servers provide one (msgnode.servers.daphne), or AsgiLink wraps ASGI's `send`.
-    """
+    """A socket as the outbox needs it. The server provides one (msgnode.servers.daphne_link)."""
 
     on_pause: Callable[[], None]
     on_resume: Callable[[], None]

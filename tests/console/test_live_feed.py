@@ -53,12 +53,23 @@ class Page:
         cookie = f"{django_settings.SESSION_COOKIE_NAME}={self._key}".encode()
         own = [(b"host", b"n:1"), (b"origin", b"http://n:1"), (b"cookie", cookie)]
         scope = {"type": "websocket", "headers": own if headers is None else headers,
-                 "url_route": self._route}  # fmt: skip
+                 "url_route": self._route, "extensions": {"msgnode.link": self}}  # fmt: skip
         allowed: Callable[[list[str]], set[str]] = set
         served = LiveConsumer(**{"feed": self._feed, "history": self.history,
                                  "allowed": allowed, **self._more})  # fmt: skip
         await self.said.put({"type": "websocket.connect"})
         await served(scope, self.said.get, self.heard.put)
+
+    async def run(self, receiver: Callable[[bytes], None]) -> None:
+        """The link of the server: what the page says, until it leaves."""
+        while (event := await self.said.get())["type"] == "websocket.receive":
+            receiver(event["text"].encode())
+
+    def write(self, frame: bytes) -> None:
+        self.heard.put_nowait({"type": "websocket.send", "text": frame.decode()})
+
+    def close(self, code: int, reason: str) -> None:
+        self.heard.put_nowait({"type": "websocket.close", "code": code, "reason": reason})
 
     async def next(self) -> dict[str, Any]:
         return await asyncio.wait_for(self.heard.get(), LIMIT)

@@ -22,7 +22,6 @@ from channels.consumer import AsyncConsumer
 from django.db import DatabaseError
 
 from msgnode.core.faults import FAULTS
-from msgnode.sessions.asgi_link import AsgiLink
 from msgnode.sessions.outbox import Link
 
 from . import access, domains, traces
@@ -84,21 +83,14 @@ class LiveConsumer(AsyncConsumer):
         elif kwargs.get("is_traces"):
             self.topic = traces.topic_of(scope.get("query_string", b"").decode("latin1"))
         await send({"type": "websocket.accept"})
-        native = (scope.get("extensions") or {}).get("msgnode.link")
-        self._link = link = native or AsgiLink(send)
+        self._link = link = scope["extensions"]["msgnode.link"]
         try:
             self._join()
-            if native is not None:
-                await native.run(self.heard)
-            else:
-                while (event := await receive())["type"] == "websocket.receive":
-                    self.heard((event.get("text") or "").encode())
+            await link.run(self.heard)
         finally:
             self._feed.leave(self)
             if self._answering is not None:
                 self._answering.cancel()
-            if native is None:
-                await link.finish()
 
     def _join(self) -> None:
         self._heard_at = monotonic()
