@@ -29,7 +29,6 @@ TABLES = {
     "msgnode/devices/openapi.py _paths",
     "msgnode/ops/asyncapi_messages.py message_components",
     "msgnode/ops/asyncapi_messages.py schemas",
-    "msgnode/settings/console.py unfold",
 }
 """Functions that are one table each: they may be long."""
 

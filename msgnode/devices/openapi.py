@@ -270,80 +270,54 @@ _SCHEMES = {
     "deviceIdentity": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
 }
 _ID = {"oneOf": [_TEXT, {"type": "number"}]}
-_WEBHOOK: dict[str, Any] = {
-    "type": "object", "required": ["url"], "properties": {"url": _TEXT, "secret": _TEXT}
-}  # fmt: skip
+_BODY = {"type": "object"}
+
+
+def _object(required: str, properties: dict[str, Any]) -> dict[str, Any]:
+    named = {"required": required.split()} if required else {}
+    return {"type": "object", **named, "properties": properties}
+
+
 _SCHEMAS: dict[str, Any] = {
-    "DeviceSessionRequest": {
-        "type": "object",
-        "required": ["runtimeURL"],
-        "properties": {"runtimeURL": _TEXT},
-    },
-    "DeviceSession": {
-        "type": "object",
-        "required": ["runtimeURL", "token", "idle", "grace", "links"],
-        "properties": {
-            "runtimeURL": _TEXT,
-            "token": _TEXT,
-            "idle": {"type": "number", "description": "Seconds without a request until detached."},
-            "grace": {"type": "number", "description": "Seconds a detached session is kept."},
-            "links": {"type": "object", "additionalProperties": _TEXT},
-            "resumed": {"type": "boolean"},
-        },
-    },
-    "DevicePushSubscription": {
-        "type": "object",
-        "required": ["endpoint"],
-        "properties": {"endpoint": _TEXT},
-    },
-    "DevicePushKey": {"type": "object", "required": ["key"], "properties": {"key": _TEXT}},
-    "DeviceWebhookRequest": _WEBHOOK,
-    "DeviceWebhook": {**_WEBHOOK, "properties": {**_WEBHOOK["properties"], "state": _TEXT}},
-    "DeviceMessage": {
-        "type": "object",
-        "required": ["type", "from", "to"],
-        "properties": {
-            "id": _ID,
-            "type": _TEXT,
-            "from": _TEXT,
-            "to": {"oneOf": [_TEXT, {"type": "array", "items": _TEXT}]},
-            "body": {"type": "object"},
-        },
-    },
-    "DeviceMessageAccepted": {"type": "object", "properties": {"id": {}}},
-    "DeviceMessageOutcome": {
-        "type": "object",
-        "required": ["id", "code"],
-        "properties": {
-            "id": {},
-            "code": {"type": "integer"},
-            "detail": _TEXT,
-            "message": _ref("DeviceMessage"),
-        },
-    },
-    "DevicePoll": {
-        "type": "object",
-        "required": ["next", "gap", "messages"],
-        "properties": {
-            "next": _TEXT,
-            "gap": {"type": "boolean"},
-            "messages": _array("DeviceMessage"),
-            "close": {
-                "type": "object",
-                "properties": {"code": {"type": "integer"}, "reason": _TEXT},
-            },
-        },
-    },
-    "DeviceProblem": {
-        "type": "object",
-        "required": ["type", "title", "status", "detail"],
-        "properties": {
-            "type": _TEXT,
-            "title": _TEXT,
-            "status": {"type": "integer"},
-            "detail": _TEXT,
-            "body": {"type": "object"},
-            "message": _ref("DeviceMessage"),
-        },
-    },
-}
+    "DeviceSessionRequest": _object("runtimeURL", {"runtimeURL": _TEXT}),
+    "DeviceSession": _object("runtimeURL token idle grace links", {
+        "runtimeURL": _TEXT,
+        "token": _TEXT,
+        "idle": {"type": "number", "description": "Seconds without a request until detached."},
+        "grace": {"type": "number", "description": "Seconds a detached session is kept."},
+        "links": {"type": "object", "additionalProperties": _TEXT},
+        "resumed": {"type": "boolean"},
+    }),
+    "DevicePushSubscription": _object("endpoint", {"endpoint": _TEXT}),
+    "DevicePushKey": _object("key", {"key": _TEXT}),
+    "DeviceWebhookRequest": _object("url", {"url": _TEXT, "secret": _TEXT}),
+    "DeviceWebhook": _object("url", {"url": _TEXT, "secret": _TEXT, "state": _TEXT}),
+    "DeviceMessage": _object("type from to", {
+        "id": _ID,
+        "type": _TEXT,
+        "from": _TEXT,
+        "to": {"oneOf": [_TEXT, {"type": "array", "items": _TEXT}]},
+        "body": _BODY,
+    }),
+    "DeviceMessageAccepted": _object("", {"id": {}}),
+    "DeviceMessageOutcome": _object("id code", {
+        "id": {},
+        "code": {"type": "integer"},
+        "detail": _TEXT,
+        "message": _ref("DeviceMessage"),
+    }),
+    "DevicePoll": _object("next gap messages", {
+        "next": _TEXT,
+        "gap": {"type": "boolean"},
+        "messages": _array("DeviceMessage"),
+        "close": _object("", {"code": {"type": "integer"}, "reason": _TEXT}),
+    }),
+    "DeviceProblem": _object("type title status detail", {
+        "type": _TEXT,
+        "title": _TEXT,
+        "status": {"type": "integer"},
+        "detail": _TEXT,
+        "body": _BODY,
+        "message": _ref("DeviceMessage"),
+    }),
+}  # fmt: skip

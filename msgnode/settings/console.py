@@ -11,8 +11,99 @@ from django.urls import reverse_lazy
 
 from msgnode.resources import version
 
-_POLICIES = "policies.view_policyset"
-
+_MENU: list[tuple[str, list[tuple[str, ...]]]] = [
+    ("", [
+        ("Overview", "dashboard", "admin:index", ""),
+    ]),
+    ("Traffic", [
+        ("Sessions", "cable", "msgnode_session"),
+        ("Allocations", "tag", "msgnode_allocation"),
+        ("Subscriptions", "podcasts", "msgnode_subscription"),
+        ("Traces", "timeline", "traces", "msgnode.view_session"),
+        ("Playground of runtimes", "joystick", "runtimes", "msgnode.view_session"),
+    ]),
+    ("Other domains", [
+        ("Map", "share", "domains", "msgnode.view_session"),
+        ("Peers", "hub", "msgnode_peer"),
+        ("Legacy networks", "alt_route", "msgnode_legacynetwork"),
+        ("Waiting messages", "pending_actions", "msgnode_peermessage"),
+        ("Stored messages", "inventory_2", "msgnode_storedmessage"),
+    ]),
+    ("Reports", [
+        ("The last 24 hours", "monitoring", "admin:spark_last_day", "spark.view_report"),
+        ("Reports", "bar_chart", "spark_report"),
+        ("Runs", "play_circle", "spark_reportrun"),
+        ("Schedule", "schedule", "django_celery_beat_periodictask"),
+    ]),
+    ("Registry", [
+        ("Hyperties", "apps", "registry_hyperty"),
+        ("Data objects", "dataset", "registry_dataobject"),
+        ("Registered users", "badge", "registry_user"),
+        ("Runtimes", "devices", "registry_runtime"),
+        ("Status changes", "timeline", "registry_statuschange"),
+        ("Global records", "public", "registry_globalrecord"),
+    ]),
+    ("Definitions", [
+        ("Address pools", "inventory_2", "msgnode_addresspool"),
+        ("Bans", "block", "msgnode_ban"),
+        ("Sensor topics", "sensors", "msgnode_mqtttopic"),
+        ("Connectors", "extension", "msgnode_connector"),
+    ]),
+    ("Identity", [
+        ("Issuers", "verified_user", "msgnode_issuer"),
+        ("Revocations", "gpp_bad", "msgnode_revocation"),
+        ("Address owners", "key", "msgnode_addressowner"),
+    ]),
+    ("Policies", [
+        ("Policy sets", "policy", "policies_policyset"),
+        ("Policies", "rule_folder", "policies_policy"),
+        ("Rules", "rule", "policies_rule"),
+        ("Named lists", "list", "policies_namedlist"),
+        ("Tests", "fact_check", "policies_policytest"),
+        ("Versions", "published_with_changes", "policies_version"),
+        ("Playground", "science", "admin:policies_playground", "policies.view_policyset"),
+        ("Shadow report", "visibility", "admin:policies_shadow", "policies.view_policyset"),
+        ("Replay of the record", "replay", "admin:policies_replay", "policies.view_policyset"),
+        ("Decision log", "gavel", "policies_decisionentry"),
+        ("Rule hits", "bar_chart", "policies_rulehits"),
+    ]),
+    ("Quality of service", [
+        ("Reservations", "speed", "qos_reservation"),
+        ("TURN servers", "dns", "qos_turnserver"),
+        ("Customers", "business", "qos_customer"),
+        ("Traffic classes", "stacks", "qos_trafficclass"),
+        ("Round trips", "route", "qos_roundtrip"),
+    ]),
+    ("Health", [
+        ("Capacity", "database", "capacity", "msgnode.view_session"),
+        ("Backups", "backup", "backups", "auth.change_user"),
+        ("Workers", "device_hub", "msgnode_worker"),
+        ("Components and stubs", "lan", "msgnode_componentstatus"),
+        ("Alarms", "notifications", "msgnode_alarm"),
+        ("Alarm rules", "add_alert", "msgnode_alarmrule"),
+        ("Webhook hosts", "webhook", "msgnode_webhookhost"),
+        ("Notices of alarms", "outgoing_mail", "msgnode_alarmnotice"),
+        ("Control messages", "outbox", "msgnode_controlmessage"),
+        ("Audit log", "history", "msgnode_auditentry"),
+    ]),
+    ("Interfaces", [
+        ("Messages (AsyncAPI)", "forum", "messages", ""),
+        ("HTTP (OpenAPI)", "api", "api-docs", ""),
+    ]),
+    ("Access", [
+        ("Accounts", "person", "auth_user"),
+        ("Roles", "group", "auth_group"),
+        ("OAuth clients", "apps", "oauth2_provider_application"),
+        ("API keys", "key", "msgnode_apikey"),
+        ("Signing keys", "vpn_key", "msgnode_providerkey"),
+        ("Log-ins", "login", "log-ins", "auth.change_user"),
+        ("Failed log-ins", "no_accounts", "axes_accessattempt"),
+        ("Push endpoints", "notifications", "msgnode_pushendpoint"),
+    ]),
+]  # fmt: skip
+"""The pages of the menu by group: title, icon, name of the address, and the permission to see it
+("": none is needed). Where a model is named, it is that model's list, shown to who may view it.
+"""
 
 _LIT = "_page_lit_in_the_side_bar"
 
@@ -41,7 +132,7 @@ def _lit_where_it_leads(pages: list[dict[str, Any]]) -> None:
 
 def unfold(domain: str) -> dict[str, Any]:
     """The setting UNFOLD of a node of this domain."""
-    setting: dict[str, Any] = {
+    return {
         "SITE_TITLE": "Messaging Node",
         "SITE_HEADER": "Messaging Node",
         "SITE_SUBHEADER": f"{domain} · {version()}",
@@ -74,136 +165,18 @@ def unfold(domain: str) -> dict[str, Any]:
             "show_search": True,
             "command_search": True,
             "show_all_applications": True,
-            "navigation": [
-                {"items": [_item("Overview", "dashboard", "index")]},
-                {
-                    "title": "Traffic",
-                    "items": [
-                        _item("Sessions", "cable", "msgnode_session"),
-                        _item("Allocations", "tag", "msgnode_allocation"),
-                        _item("Subscriptions", "podcasts", "msgnode_subscription"),
-                        _view("Traces", "timeline", "traces", "msgnode.view_session"),
-                        _view(
-                            "Playground of runtimes", "joystick", "runtimes", "msgnode.view_session"
-                        ),
-                    ],
-                },
-                {
-                    "title": "Other domains",
-                    "items": [
-                        _view("Map", "share", "domains", "msgnode.view_session"),
-                        _item("Peers", "hub", "msgnode_peer"),
-                        _item("Legacy networks", "alt_route", "msgnode_legacynetwork"),
-                        _item("Waiting messages", "pending_actions", "msgnode_peermessage"),
-                        _item("Stored messages", "inventory_2", "msgnode_storedmessage"),
-                    ],
-                },
-                {
-                    "title": "Reports",
-                    "items": [
-                        _page(
-                            "The last 24 hours", "monitoring", "spark_last_day", "spark.view_report"
-                        ),
-                        _item("Reports", "bar_chart", "spark_report"),
-                        _item("Runs", "play_circle", "spark_reportrun"),
-                        _item("Schedule", "schedule", "django_celery_beat_periodictask"),
-                    ],
-                },
-                {
-                    "title": "Registry",
-                    "items": [
-                        _item("Hyperties", "apps", "registry_hyperty"),
-                        _item("Data objects", "dataset", "registry_dataobject"),
-                        _item("Registered users", "badge", "registry_user"),
-                        _item("Runtimes", "devices", "registry_runtime"),
-                        _item("Status changes", "timeline", "registry_statuschange"),
-                        _item("Global records", "public", "registry_globalrecord"),
-                    ],
-                },
-                {
-                    "title": "Definitions",
-                    "items": [
-                        _item("Address pools", "inventory_2", "msgnode_addresspool"),
-                        _item("Bans", "block", "msgnode_ban"),
-                        _item("Sensor topics", "sensors", "msgnode_mqtttopic"),
-                        _item("Connectors", "extension", "msgnode_connector"),
-                    ],
-                },
-                {
-                    "title": "Identity",
-                    "items": [
-                        _item("Issuers", "verified_user", "msgnode_issuer"),
-                        _item("Revocations", "gpp_bad", "msgnode_revocation"),
-                        _item("Address owners", "key", "msgnode_addressowner"),
-                    ],
-                },
-                {
-                    "title": "Policies",
-                    "items": [
-                        _item("Policy sets", "policy", "policies_policyset"),
-                        _item("Policies", "rule_folder", "policies_policy"),
-                        _item("Rules", "rule", "policies_rule"),
-                        _item("Named lists", "list", "policies_namedlist"),
-                        _item("Tests", "fact_check", "policies_policytest"),
-                        _item("Versions", "published_with_changes", "policies_version"),
-                        _page("Playground", "science", "policies_playground", _POLICIES),
-                        _page("Shadow report", "visibility", "policies_shadow", _POLICIES),
-                        _page("Replay of the record", "replay", "policies_replay", _POLICIES),
-                        _item("Decision log", "gavel", "policies_decisionentry"),
-                        _item("Rule hits", "bar_chart", "policies_rulehits"),
-                    ],
-                },
-                {
-                    "title": "Quality of service",
-                    "items": [
-                        _item("Reservations", "speed", "qos_reservation"),
-                        _item("TURN servers", "dns", "qos_turnserver"),
-                        _item("Customers", "business", "qos_customer"),
-                        _item("Traffic classes", "stacks", "qos_trafficclass"),
-                        _item("Round trips", "route", "qos_roundtrip"),
-                    ],
-                },
-                {
-                    "title": "Health",
-                    "items": [
-                        _view("Capacity", "database", "capacity", "msgnode.view_session"),
-                        _view("Backups", "backup", "backups", "auth.change_user"),
-                        _item("Workers", "device_hub", "msgnode_worker"),
-                        _item("Components and stubs", "lan", "msgnode_componentstatus"),
-                        _item("Alarms", "notifications", "msgnode_alarm"),
-                        _item("Alarm rules", "add_alert", "msgnode_alarmrule"),
-                        _item("Webhook hosts", "webhook", "msgnode_webhookhost"),
-                        _item("Notices of alarms", "outgoing_mail", "msgnode_alarmnotice"),
-                        _item("Control messages", "outbox", "msgnode_controlmessage"),
-                        _item("Audit log", "history", "msgnode_auditentry"),
-                    ],
-                },
-                {
-                    "title": "Interfaces",
-                    "items": [
-                        _document("Messages (AsyncAPI)", "forum", "messages"),
-                        _document("HTTP (OpenAPI)", "api", "api-docs"),
-                    ],
-                },
-                {
-                    "title": "Access",
-                    "items": [
-                        _item("Accounts", "person", "auth_user"),
-                        _item("Roles", "group", "auth_group"),
-                        _item("OAuth clients", "apps", "oauth2_provider_application"),
-                        _item("API keys", "key", "msgnode_apikey"),
-                        _item("Signing keys", "vpn_key", "msgnode_providerkey"),
-                        _view("Log-ins", "login", "log-ins", "auth.change_user"),
-                        _item("Failed log-ins", "no_accounts", "axes_accessattempt"),
-                        _item("Push endpoints", "notifications", "msgnode_pushendpoint"),
-                    ],
-                },
-            ],
+            "navigation": _navigation(),
         },
     }
-    groups = setting["SIDEBAR"]["navigation"]
+
+
+def _navigation() -> list[dict[str, Any]]:
+    groups = [{"items": [_page(*page) for page in pages]} for _, pages in _MENU]
     _lit_where_it_leads([page for group in groups for page in group["items"]])
-    return setting
+    return [
+        {"title": title, **group} if title else group
+        for (title, _), group in zip(_MENU, groups, strict=True)
+    ]
 
 
 def _shades(name: str) -> dict[str, str]:
@@ -211,35 +184,11 @@ def _shades(name: str) -> dict[str, str]:
     return {str(shade): f"var(--{name}-{shade})" for shade in (50, *range(100, 1000, 100), 950)}
 
 
-def _page(title: str, icon: str, name: str, permission: str) -> dict[str, Any]:
-    """A page that is no list, shown to who has the permission."""
-    return {
-        "title": title,
-        "icon": icon,
-        "link": reverse_lazy(f"admin:{name}"),
-        "permission": lambda request: request.user.has_perm(permission),
-    }
-
-
-def _view(title: str, icon: str, name: str, permission: str) -> dict[str, Any]:
-    """A page beside the lists of the console, shown to who has the permission."""
-    return {
-        "title": title,
-        "icon": icon,
-        "link": reverse_lazy(name),
-        "permission": lambda request: request.user.has_perm(permission),
-    }
-
-
-def _document(title: str, icon: str, name: str) -> dict[str, Any]:
-    """A page of the node that needs no account."""
-    return {"title": title, "icon": icon, "link": reverse_lazy(name)}
-
-
-def _item(title: str, icon: str, page: str) -> dict[str, Any]:
-    name = page if page == "index" else f"{page}_changelist"
-    item: dict[str, Any] = {"title": title, "icon": icon, "link": reverse_lazy(f"admin:{name}")}
-    if page != "index":
-        app, _, model = page.rpartition("_")
-        item["permission"] = lambda request: request.user.has_perm(f"{app}.view_{model}")
-    return item
+def _page(title: str, icon: str, name: str, permission: str | None = None) -> dict[str, Any]:
+    if permission is None:
+        app, _, model = name.rpartition("_")
+        name, permission = f"admin:{name}_changelist", f"{app}.view_{model}"
+    page: dict[str, Any] = {"title": title, "icon": icon, "link": reverse_lazy(name)}
+    if permission:
+        page["permission"] = lambda request: request.user.has_perm(permission)
+    return page
