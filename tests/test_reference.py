@@ -49,10 +49,7 @@ _SHARED = "msgnode/runtime/js/tests/p2p-cases.jsonl"
 """Cases that the tests of both runtimes play."""
 
 _OF_RUNTIMES = ("msgnode/runtime", "tests/runtime/", "tests/invitations/", "tests/stubs/")
-_OF_NO_PAGE = (
-    *("tests/devices/", "tests/invitations/", "tests/legacy/", "tests/scripts/"),
-    "tests/e2e/test_invited_guest.py",
-)
+_OF_NO_PAGE = ("tests/devices/", "tests/invitations/", "tests/legacy/", "tests/scripts/")
 """Whose cases are numbered by themselves: they are no cases of messages with the same number."""
 
 

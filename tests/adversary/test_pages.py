@@ -7,7 +7,6 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -154,29 +153,3 @@ async def test_a_search_is_shown_as_text(served: Bystanders, browser_of_operator
             page = await browser_of_operator.get(f"{path}?{query}")
             assert "<script>alert" not in page, path
             assert "<img src=x" not in page, path
-
-
-def test_nothing_of_it_runs_in_a_browser(
-    target: Node, chromium: str, start_node: Callable[..., Node]
-) -> None:
-    """The same pages in Chromium: no dialog opens, nothing is asked of another origin."""
-    from playwright.sync_api import sync_playwright
-
-    from tests.console.browser import PASSWORD
-
-    opened: list[str] = []
-    with sync_playwright() as play:
-        window = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = window.new_page(base_url=f"http://127.0.0.1:{target.port}")
-        page.on("dialog", lambda dialog: (opened.append(dialog.message), dialog.dismiss()))
-        page.goto("/admin/login/")
-        page.fill("[name=username]", "operator")
-        page.fill("[name=password]", PASSWORD)
-        page.press("[name=password]", "Enter")
-        page.wait_for_url("**/admin/")
-        for path in ("msgnode/session/", "registry/hyperty/", "msgnode/subscription/",
-                     "policies/decisionentry/", "registry/user/"):  # fmt: skip
-            page.goto(f"/admin/{path}")
-            page.wait_for_load_state("networkidle")
-        window.close()
-    assert opened == []

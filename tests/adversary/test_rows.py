@@ -115,20 +115,3 @@ async def register(client: Client, url: str = "") -> int:
         "runtime": client.runtime_url,
     }  # fmt: skip
     return code(await client.ask("create", REGISTRY, {"value": value}))
-
-
-async def test_closed_sessions_of_a_source_are_kept_in_limited_numbers(
-    start_node: Callable[..., Node],
-) -> None:
-    node = start_node(MAX_CLOSED_SESSIONS=10 * CLOSED)
-    async with node.ws() as victim:
-        await victim.open()
-        for _ in range(3 * CLOSED):
-            async with node.ws() as client:
-                await client.open()
-                await client.allocate()
-                await client.ask("close", "mn:/session", sender=client.session_url)
-        await victim.allocate()  # committed after all of that
-        assert count(node, "session", "state = 'closed'") <= CLOSED + 1
-        assert count(node, "session", "state = 'open'") == 1
-        assert count(node, "allocation") == 1

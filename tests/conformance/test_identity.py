@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 import hmac
@@ -20,7 +19,7 @@ from joserfc import jwk
 
 from tests.client import Client, Frame, code, runtime
 from tests.conftest import Come
-from tests.issuer import AUDIENCE, Issuer, enter, tell
+from tests.issuer import AUDIENCE, Issuer, enter
 from tests.node import Node, eventually
 
 IDM = "domain://idm.localhost"
@@ -253,20 +252,6 @@ async def test_case_76_a_key_written_with_escapes_is_verified_as_well(
     assert code(await sender.answer("esc")) == 401
 
 
-async def test_case_77_the_same_token_is_verified_once(
-    pair: tuple[Client, Client], issuer: Issuer, idnode: Node
-) -> None:
-    sender, receiver = pair
-    identity = issuer.identity()
-    to = f"{receiver.runtime_url}/sm"
-    before = verifications(idnode)
-    for _ in range(1000):
-        await sender.send("create", to, {"identity": identity})
-    arrived = await receiver.received_from(sender)
-    assert [frame["body"].get("assertedIdentity") for frame in arrived] == [True] * 1000
-    assert verifications(idnode) == before + 1
-
-
 def verifications(node: Node) -> float:
     """Signatures the node has checked so far."""
     with urllib.request.urlopen(f"http://localhost:{node.port}/metrics", timeout=10) as answer:
@@ -274,23 +259,6 @@ def verifications(node: Node) -> float:
     found = re.search(r"^msgnode_identity_verifications_total (\S+)$", text, re.MULTILINE)
     assert found, text
     return float(found[1])
-
-
-async def test_case_77_a_revoked_token_is_refused_at_once(
-    pair: tuple[Client, Client], issuer: Issuer, idnode: Node
-) -> None:
-    identity, other = issuer.identity("rita"), issuer.identity("ruth")
-    assert (await said(pair, identity))["type"] == "create"
-    database = idnode.data_dir / "node.sqlite3"
-    tell(database, "identity.revoked", issuer=issuer.url, subject="sub-rita", at=time.time())
-    limit = time.monotonic() + 20
-    while (await said(pair, identity))["type"] == "create":
-        assert time.monotonic() < limit
-        await eventually()
-    assert code(await said(pair, identity)) == 401
-    assert (await said(pair, other))["type"] == "create"
-    later = issuer.identity("rita", token=issuer.token("rita", iat=int(time.time()) + 2))
-    assert (await said(pair, later))["type"] == "create"
 
 
 async def test_case_79_an_issuer_that_hangs_holds_up_only_who_needs_its_keys(
@@ -355,25 +323,3 @@ async def come_as(like: Client, domain: str) -> Client:
     """A client of the same node whose runtime is of another domain."""
     client = await Client(like.url).connect()
     return await client.open(runtime().replace("localhost", domain))
-
-
-async def test_tokens_said_by_one_runtime_are_refused_from_another(
-    pair: tuple[Client, Client], issuer: Issuer
-) -> None:
-    sender, receiver = pair
-    identity = issuer.identity()
-    assert (await said(pair, identity))["type"] == "create"
-    stolen = await said((receiver, sender), identity)
-    assert code(stolen) == 401
-    login = await receiver.ask("execute", IDM, {"method": "login", "params": {
-        "token": identity["assertion"]}})  # fmt: skip
-    assert code(login) == 401
-    await sender.close_session()
-    limit = asyncio.get_running_loop().time() + 20
-    while True:
-        answer = await receiver.ask("execute", IDM, {"method": "login", "params": {
-            "token": identity["assertion"]}})  # fmt: skip
-        if code(answer) == 200:
-            break
-        assert asyncio.get_running_loop().time() < limit
-        await eventually()

@@ -40,17 +40,6 @@ async def come_from(node: Node, domain: str) -> Client:
     return await client.open(runtime().replace("localhost", domain))
 
 
-async def test_a_token_for_somebody_else_passes_and_is_shown_to_nobody(
-    come: Come, idnode: Node, issuer: Issuer
-) -> None:
-    client, peer = await come(to=idnode), await come(to=idnode)
-    asked = issuer.asked["/introspect"]
-    await client.send("create", peer.runtime_url, {"accessToken": "for-another-door"}, id="theirs")
-    delivered = await peer.expect(id="theirs")
-    assert delivered["body"] == {"auth": False, "accessToken": "for-another-door"}
-    assert issuer.asked["/introspect"] == asked
-
-
 # --- 80, 81 ---------------------------------------------------------------------------------------
 
 
@@ -291,39 +280,6 @@ async def test_case_83_a_revocation_ends_what_the_subject_has_at_once(
     await other.hang_up()
 
 
-async def test_who_takes_the_name_of_somebody_else_is_not_found_heard_or_registered_under_it(
-    come: Come, idnode: Node, issuer: Issuer
-) -> None:
-    ann, mallory, peer = [await come(to=idnode) for _ in range(3)]
-    name = f"ann@{issuer.domain}"
-    url, own = f"user://{issuer.domain}/{name}", f"user://{issuer.domain}/sub-mallory"
-    assert (await login(ann, issuer.token("ann")))["value"]["userURL"] == url
-    claimed: list[dict[str, Any]] = [
-        {"email": name, "email_verified": None},
-        {"email": name, "email_verified": "no"},
-        {"email": name, "email_verified": False, "preferred_username": name},
-        {"email_verified": None, "preferred_username": name, "name": name, "upn": name},
-    ]
-    registry = "domain://registry.localhost"
-    for each in claimed:
-        token = issuer.token("mallory", **each)
-        assert (await login(mallory, token))["value"]["userURL"] == own
-        for user in (url, name):
-            value = {
-                "url": address(), "user": user, "descriptor": "d", "expires": 60,
-                "resources": ["chat"], "dataSchemes": ["comm"], "status": "live",
-                "runtime": mallory.runtime_url,
-            }  # fmt: skip
-            assert code(await mallory.ask("create", registry, {"value": value})) == 403
-        profile = {"userURL": url, "email": name}
-        body = {"identity": issuer.identity(token=token, userProfile=profile)}
-        assert code(await mallory.ask("create", f"{peer.runtime_url}/sm", body)) == 401
-    found = await peer.ask("read", IDM, {"resource": f"/identity/{name}"})
-    assert found["body"]["value"]["sub"] == "sub-ann"
-    for client in (ann, mallory, peer):
-        await client.hang_up()
-
-
 async def test_who_is_named_by_a_claim_logs_in_again_when_the_issuer_does_not_vouch_for_it(
     start_node: Callable[..., Node], make_issuer: Callable[[], Issuer]
 ) -> None:
@@ -448,36 +404,6 @@ async def test_who_does_not_say_who_they_are_in_time_is_sent_away(
             await client.hang_up()
 
 
-async def test_who_logged_in_with_the_connection_is_found(idnode: Node, issuer: Issuer) -> None:
-    headers = {"Authorization": f"Bearer {issuer.token('fiona')}"}
-    client = await idnode.ws().connect(additional_headers=headers)
-    await client.open()
-    found = await client.ask("read", IDM, {"resource": f"/identity/fiona@{issuer.domain}"})
-    assert found["body"]["value"]["sub"] == "sub-fiona"
-    await client.hang_up()
-
-
-async def test_an_anonymous_claim_does_not_block_the_owner_of_an_address(
-    idnode: Node, issuer: Issuer
-) -> None:
-    held = address()
-    alice = await idnode.ws().connect()
-    await alice.open()
-    assert (await login(alice, issuer.token()))["code"] == 200
-    assert code(await alice.subscribe(held)) == 200
-    await alice.close_session()
-    mallory = await come_from(idnode, "localhost")
-    assert code(await mallory.subscribe(held)) == 403
-    assert code(await mallory.ask("read", mallory.runtime_url, {}, sender=held)) == 403
-    assert code(await mallory.ask("read", mallory.runtime_url, {}, sender=f"{held}/x")) == 403
-    back = await come_from(idnode, "localhost")
-    assert code(await back.subscribe(held)) == 403
-    assert (await login(back, issuer.token()))["code"] == 200
-    assert code(await back.subscribe(held)) == 200
-    await back.hang_up()
-    await mallory.hang_up()
-
-
 @pytest.mark.long
 async def test_what_was_bound_and_owned_outlives_the_process(
     start_node: Callable[..., Node], issuer: Issuer, tmp_path: Any
@@ -571,23 +497,6 @@ async def test_a_page_of_another_origin_is_kept_out(start_node: Callable[..., No
 
 
 # --- 84, 85, 87 -----------------------------------------------------------------------------------
-
-
-async def test_case_84_nobody_speaks_as_another_session(
-    come: Come, idnode: Node, issuer: Issuer
-) -> None:
-    owner, thief = await come(to=idnode), await come(to=idnode)
-    held = address()
-    await owner.subscribe(held)
-    await login(thief, issuer.token("thief"))
-    for sender in (held, f"{held}/x", owner.runtime_url, f"{owner.runtime_url}/sm",
-                   f"{owner.runtime_url}/{owner.token}", IDM, ALIAS, "mn:/session",
-                   "domain://registry.localhost", "domain://msg-node.localhost/sm"):  # fmt: skip
-        answer = await thief.ask("create", owner.runtime_url, {}, sender=sender)
-        assert code(answer) == 403, sender
-    body = {"resources": [f"{held}/changes"], "source": held}
-    assert code(await thief.ask("subscribe", "domain://msg-node.localhost/sm", body)) == 200
-    assert await owner.received_from(owner) == []  # the subscription was the thief's own affair
 
 
 PHASES = (

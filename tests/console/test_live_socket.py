@@ -7,7 +7,7 @@ import json
 import os
 import signal
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.client import address
-from tests.console.browser import PASSWORD, Browser, log_in
+from tests.console.browser import Browser, log_in
 from tests.node import Node
 from tests.services import redis_server
 
@@ -122,48 +122,6 @@ async def test_there_is_no_socket_of_another_kind(console: tuple[Node, Browser],
         async with watching(*console, page):
             pass
     assert refused.value.response.status_code == 403
-
-
-async def test_a_hundred_pages_of_one_operator_leave_the_node_to_others(
-    console: tuple[Node, Browser],
-) -> None:
-    node, browser = console
-    other = Browser(node)
-    await asyncio.to_thread(other.fill_in, "login/", username="operator", password=PASSWORD)
-    async with AsyncExitStack() as stack:
-        for _ in range(100):
-            await stack.enter_async_context(watching(node, browser))
-        async with watching(node, other) as socket, node.ws() as runtime:
-            await runtime.open()
-            assert (await text(socket))["watching"] <= 30
-            assert (await runtime.ask("read", address("comm")))["body"]["code"] == 404
-
-
-@pytest.mark.long
-async def test_workers_add_up_and_one_that_freezes_or_dies_is_said(
-    start_node: Any,
-) -> None:
-    with redis_server() as url:
-        first = start_node(REDIS_URL=url, WORKER_TIMEOUT=3)
-        database = f"sqlite:///{first.data_dir}/node.sqlite3"
-        second = start_node(DATABASE_URL=database, REDIS_URL=url, WORKER_TIMEOUT=3)
-        browser = await asyncio.to_thread(log_in, first)
-        async with first.ws() as here, second.ws() as there, watching(first, browser) as socket:
-            await here.open()
-            await there.open()
-            told = await until(
-                socket, lambda told: sum(each["is_heard"] for each in told["workers"]) == 2
-            )
-            assert told["node"]["sockets"] == sum(each["sockets"] for each in told["workers"])
-            os.kill(second.pid, signal.SIGSTOP)
-            try:
-                told = await until(
-                    socket, lambda told: sum(each["is_heard"] for each in told["workers"]) == 1
-                )
-                assert told["node"] is not None
-            finally:
-                os.kill(second.pid, signal.SIGCONT)
-            await until(socket, lambda told: sum(each["is_heard"] for each in told["workers"]) == 2)
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,24 +20,8 @@ from tests.node import eventually
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture(scope="module")
-def workers(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Pair]:
-    """Workers that outlive a test: of all tests that end neither."""
-    with running(tmp_path_factory.mktemp("workers"), template, DEVICE_HTTP=True) as both:
-        yield both
-        assert both.one.is_running(), both.one.log()
-        assert both.other.is_running(), both.other.log()
-
-
 @pytest.fixture
-async def pair(workers: Pair) -> AsyncIterator[Pair]:
-    yield workers
-    await workers.leave()
-
-
-@pytest.fixture
-async def own_pair(tmp_path: Path, template: Path) -> AsyncIterator[Pair]:
-    """Workers of a test's own, which may end them."""
+async def pair(tmp_path: Path, template: Path) -> AsyncIterator[Pair]:
     with running(tmp_path, template, DEVICE_HTTP=True) as both:
         yield both
         await both.leave()
@@ -50,30 +34,10 @@ def beside(device: Device, port: int) -> Device:
     return other
 
 
-async def test_a_stream_at_one_worker_hears_while_messages_are_posted_at_the_other(
-    pair: Pair,
-) -> None:
+async def test_a_worker_that_stops_in_peace_loses_nothing_of_a_device(pair: Pair) -> None:
+    talker = await pair.come(pair.other)
     async with Device(pair.one) as device:
         other = beside(device, pair.other.port)
-        (mine,) = await device.allocate()
-        update = {"type": "create", "from": device.runtime_url, "to": mine}
-        async with other.events() as events:
-            for n in range(50):
-                at = device if n % 2 else other
-                assert (await at.post({**update, "id": n, "body": {"value": n}})).status_code == 202
-            heard = [(await events.message())["body"]["value"] for _ in range(50)]
-            last = events.last_id
-        assert heard == list(range(50))
-        await device.post({**update, "id": 50, "body": {"value": 50}})
-        async with device.events(last) as events:
-            assert (await events.message())["body"]["value"] == 50
-        await other.http.aclose()
-
-
-async def test_a_worker_that_stops_in_peace_loses_nothing_of_a_device(own_pair: Pair) -> None:
-    talker = await own_pair.come(own_pair.other)
-    async with Device(own_pair.one) as device:
-        other = beside(device, own_pair.other.port)
         for n in range(3):
             await talker.send("create", device.runtime_url, {"value": n})
         answer = (await device.poll()).json()
@@ -84,8 +48,8 @@ async def test_a_worker_that_stops_in_peace_loses_nothing_of_a_device(own_pair: 
         for n in range(3, 6):
             await talker.send("create", device.runtime_url, {"value": n})
         await talker.ask("read", address())  # what was sent before it has been carried
-        own_pair.one.terminate()
-        assert await asyncio.to_thread(own_pair.one.status) == 0
+        pair.one.terminate()
+        assert await asyncio.to_thread(pair.one.status) == 0
         while len(heard) < 6:
             answer = (await other.poll(answer["next"])).json()
             assert answer["gap"] is False
@@ -94,42 +58,17 @@ async def test_a_worker_that_stops_in_peace_loses_nothing_of_a_device(own_pair: 
         await other.http.aclose()
 
 
-async def test_a_device_goes_on_with_its_session_after_its_worker_was_killed(
-    own_pair: Pair,
-) -> None:
-    async with Device(own_pair.one) as device:
-        other = beside(device, own_pair.other.port)
-        (mine,) = await device.allocate()
-        async with other.events() as events:
-            talker = await own_pair.come(own_pair.other)
-            await talker.send("create", mine, {"value": 1})
-            assert (await events.message())["body"]["value"] == 1
-            own_pair.one.kill()
-            name, data = await events.next()
-            assert (name, data["code"]) == ("close", 3001)
-        while (answer := await other.poll(wait=1)).status_code == 503:
-            await eventually()
-        assert answer.status_code in (200, 204)
-        while True:
-            await talker.send("create", mine, {"value": 2})
-            found = await other.poll(wait=5)
-            values = [each["body"]["value"] for each in found.json()["messages"]]
-            if 2 in values:
-                break
-        await other.http.aclose()
-
-
 async def test_a_stream_goes_on_elsewhere_when_the_worker_of_its_session_is_frozen(
-    own_pair: Pair,
+    pair: Pair,
 ) -> None:
-    async with Device(own_pair.one) as device:
-        other = beside(device, own_pair.other.port)
+    async with Device(pair.one) as device:
+        other = beside(device, pair.other.port)
         (mine,) = await device.allocate()
         async with other.events() as events:
-            talker = await own_pair.come(own_pair.other)
+            talker = await pair.come(pair.other)
             await talker.send("create", mine, {"value": 1})
             assert (await events.message())["body"]["value"] == 1
-            os.kill(own_pair.one.pid, signal.SIGSTOP)
+            os.kill(pair.one.pid, signal.SIGSTOP)
             try:
                 name, data = await events.next()
                 assert (name, data["code"]) == ("close", 3001)
@@ -137,7 +76,7 @@ async def test_a_stream_goes_on_elsewhere_when_the_worker_of_its_session_is_froz
                     await eventually()
                 assert answer.status_code in (200, 204)
             finally:
-                os.kill(own_pair.one.pid, signal.SIGCONT)
+                os.kill(pair.one.pid, signal.SIGCONT)
         while True:
             await talker.send("create", mine, {"value": 2})
             heard = (await other.poll(wait=5)).json()["messages"]

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import pytest
 
-from tests import waiting
-from tests.client import DOMAIN, SESSION, Client, code, runtime
+from tests.client import DOMAIN, Client, code
 from tests.conftest import arriving
 from tests.node import Node, running
 
@@ -113,32 +112,3 @@ async def test_publications_under_load_lose_and_misjudge_nothing(
     pairs = list(zip(sent[::2], sent[1::2], strict=True))
     uneven = [pair for pair in pairs if (pair[0] in delivered) == (pair[1] in delivered)]
     assert len(uneven) <= rounds
-
-
-async def test_what_was_decided_can_be_read_afterwards(
-    policed: Node, pair: tuple[Client, Client]
-) -> None:
-    condition = {"msgTo": {"like": "*/secret"}}
-    await publish(policed, condition, id="R", obligations={"log": "seen"})
-    alice, bob = pair
-    await alice.ask(
-        "read", f"{bob.runtime_url}/secret", {"value": "private", "resource": "user://a"}
-    )
-    query = "SELECT effect, message FROM policies_decisionentry WHERE path = 'S/P/R'"
-    rows = await asyncio.to_thread(waiting.until, lambda: policed.rows(query), 30.0)
-    assert rows[0][0] == "deny"
-    assert "user://a" in rows[0][1]
-    assert "private" not in rows[0][1]
-    hits = "SELECT hits FROM policies_rulehits WHERE path = 'S/P/R' AND hits > 0"
-    await asyncio.to_thread(waiting.until, lambda: policed.rows(hits), 30.0)
-    assert '"seen"' in policed.log()
-
-
-async def test_a_default_of_refusal_refuses_what_nobody_permits(
-    start_node: Callable[..., Node],
-) -> None:
-    node = start_node(POLICY_DELIVER_NOT_APPLICABLE="no")
-    async with node.ws() as client:
-        refused = await client.ask("open", SESSION, sender=runtime())
-        assert code(refused) == 403
-        assert refused["from"] == f"domain://msg-node.{DOMAIN}"

@@ -142,20 +142,3 @@ def _nowhere(node: Node, *values: dict[str, Any]) -> None:
         credential = value["iceServers"][0]["credential"]
         for text in (credential, json.dumps(credential)):
             assert not any(text.encode() in each for each in files)
-
-
-@pytest.mark.long
-async def test_case_38_and_31_limits_and_quotas_are_told(
-    node_with_broker: Node, come: Come
-) -> None:
-    client = await come(to=node_with_broker)
-    audio = {"resource": "/reservations", "value": {"class": "audio", "cspId": "csp1"}}
-    for _ in range(4):
-        assert code(await client.ask("create", QOS, audio)) == 200
-    assert code(await client.ask("create", QOS, audio)) == 429
-    criteria = {"resource": "/resources", "criteria": {"cspId": "csp1"}}
-    value = (await client.ask("read", QOS, criteria))["body"]["value"]
-    assert (value["quota"], value["available"]) == ({"data": 1000}, {"data": 1000})
-    unknown = await client.ask("create", QOS, {**audio, "value": {"class": "smell"}})
-    assert code(unknown) == 400
-    assert code(await client.ask("subscribe", QOS, {})) == 400

@@ -48,24 +48,6 @@ async def pair(
         both.kill()
 
 
-async def test_case_25_of_20_at_once_at_two_workers_exactly_two_get_room_for_two(
-    pair: Pair,
-) -> None:
-    clients = [await pair.come(to) for to in (pair.one, pair.other) for _ in range(10)]
-    answers = await asyncio.gather(*(each.ask("create", QOS, VIDEO) for each in clients))
-    codes = sorted(code(answer) for answer in answers)
-    assert codes == [200] * 2 + [503] * 18
-    refused = [each["body"]["desc"] for each in answers if code(each) == 503]
-    assert all("class video" in text for text in refused)
-    for client, answer in zip(clients, answers, strict=True):
-        if code(answer) == 200:
-            path = {"resource": f"/reservations/{answer['body']['value']['reservationId']}"}
-            assert code(await client.ask("delete", QOS, path)) == 200
-            assert (await client.expect(type="update", sender=QOS))["body"]["value"] == "released"
-    again = await asyncio.gather(*(each.ask("create", QOS, VIDEO) for each in clients))
-    assert sorted(code(answer) for answer in again) == codes
-
-
 async def test_another_worker_supervises_when_the_one_that_did_is_killed(pair: Pair) -> None:
     by_worker = {node: await pair.come(node) for node in (pair.one, pair.other)}
     supervisor = await supervising(by_worker)

@@ -67,19 +67,6 @@ def over_tls(
         yield port, pem
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "sandbox"),
-    [(*PAIRS[0], "own"), (*PAIRS[0], "all"), (*PAIRS[1], "all"), (*PAIRS[2], "own")],
-)
-def test_two_kinds_of_runtimes_over_one_node(
-    one: str, other: str, sandbox: str, node: Node, browser: Any
-) -> None:
-    catalogues = {"localhost": f"http://127.0.0.1:{node.port}"}
-    options = {"domain": "localhost", "catalogues": catalogues, "sandbox": sandbox}
-    with talker(one, browser, options) as first, talker(other, browser, options) as second:
-        they_talk(first, second)
-
-
 def test_a_page_whose_sandboxes_are_frames_of_the_node(node: Node, browser: Any) -> None:
     frame = f"http://*.localhost:{node.port}/static/msgnode/runtime/sandbox/frame.html"
     catalogues = {"localhost": f"http://127.0.0.1:{node.port}"}

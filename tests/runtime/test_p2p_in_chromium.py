@@ -194,24 +194,6 @@ def test_case_p26_both_invite_at_once_many_times_and_one_connection_comes_about(
 
 
 @pytest.mark.long
-def test_case_p29_two_tabs_have_a_channel_each_and_answers_return_to_who_asked(
-    browser: Any, node: Node
-) -> None:
-    with (
-        talker("chromium", browser, node) as tab,
-        talker("chromium", browser, node, runtimeURL=tab.named["runtimeURL"]) as second,
-        talker("chromium", browser, node) as bob,
-    ):
-        assert tab.named["url"] == second.named["url"]
-        for each in (tab, second):
-            connect(each, bob)
-        for number in range(10):
-            for each, value in ((tab, number), (second, 100 + number)):
-                answer = ask(each, bob, value)
-                assert answer["value"] == value and "/p2prequester/" in answer["cameBy"]
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("transport", ["udp", "tcp"])
 def test_case_p61_a_browser_and_python_come_together_over_a_relay_alone(
     transport: str, browser: Any, node: Node, tmp_path: Path

@@ -20,7 +20,6 @@ from msgnode.runtime.python.loader import OwnStub, SandboxedStub
 from msgnode.runtime.python.messages import Message
 from msgnode.runtime.python.stub_list import new_url
 from tests.node import Node
-from tests.stubs.runtimes import Cast
 
 SECONDS = 20.0
 
@@ -101,34 +100,6 @@ async def test_the_first_message_connects_without_a_log_in(node: Node) -> None:
     async with Runtime(settings(node)) as alice:
         body = {"type": "read", "from": f"{alice.url}/x", "to": "comm://localhost/nobody"}
         assert (await alice.bus.request(body, SECONDS))["body"]["code"] == 404
-
-
-def test_python_and_javascript_talk_over_one_node(
-    node: Node, request: pytest.FixtureRequest
-) -> None:
-    with Cast("node-activate", node.port, request) as cast:
-        script = cast.enter("alice")
-        allocation = "domain://msg-node.localhost/address-allocation"
-        body = {"scheme": "hyperty", "value": {"number": 1}}
-        theirs = script.ask("create", allocation, body)["value"]["allocated"][0]
-
-        async def converse() -> None:
-            async with Runtime(settings(node)) as bob:
-                ours = await claim(bob, "python")
-                asked = await asyncio.to_thread(script.ask, "create", ours, {"value": 1})
-                assert asked["value"] == ["python", 1]
-                answering = asyncio.create_task(ask(bob, ours, theirs, 2))
-
-                def answer() -> None:
-                    got = script.wait_for(lambda each: each["to"] == theirs)
-                    head = {"id": got["id"], "type": "response", "from": theirs}
-                    said = {"code": 200, "value": got["body"]["value"]}
-                    script.post(**{**head, "to": got["from"], "body": said})
-
-                await asyncio.to_thread(answer)
-                assert await answering == 2
-
-        asyncio.run(converse())
 
 
 def sessions_of(node: Node, runtime_url: str) -> int:

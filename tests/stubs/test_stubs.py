@@ -106,25 +106,6 @@ def test_case_53_54_a_node_that_restarts_in_peace_leaves_no_gap(
     assert "gap" not in alice.statuses() + bob.statuses()
 
 
-def test_case_53_54_via_keeps_messages_from_going_round(
-    node: Node, cast_on: Callable[[Node], Cast]
-) -> None:
-    cast = cast_on(node)
-    alice, bob = cast.enter("alice"), cast.enter("bob")
-    address = reported_object(alice, bob)
-    alice.ask("subscribe", SM, {"resources": [f"{address}/changes"]})
-    changes = f"{address}/changes"
-    came_in = {"value": "came in through this stub", "via": alice.stub_url}
-    alice.post(id=1, type="update", to=changes, body=came_in, **{"from": address})
-    report(alice, address, 2)
-    arrived = bob.wait_for(lambda each: each["to"] == changes)
-    assert arrived["body"]["value"] == 2
-    assert arrived["body"]["via"] == bob.stub_url
-    # Alice listens too. Her own update must not come back to her; this answer was sent after it.
-    alice.ask("unsubscribe", SM, {"resources": [changes]})
-    assert values(alice, address) == []
-
-
 def test_case_53_54_disconnect_frees_what_the_runtime_held_and_a_message_connects_again(
     node: Node, cast_on: Callable[[Node], Cast]
 ) -> None:
@@ -136,32 +117,6 @@ def test_case_53_54_disconnect_frees_what_the_runtime_held_and_a_message_connect
     assert alice.ask("create", ALLOCATION, {"value": {"number": 1}})["code"] == 200
     once = ["in-progress", "live"]
     assert alice.statuses() == ["created", *once, "disconnected", *once]
-
-
-def test_case_53_54_status_events_stay_in_the_runtime(
-    node: Node, cast_on: Callable[[Node], Cast]
-) -> None:
-    """They pass over the bus, and the bus's `*` is where the stub listens."""
-    alice = cast_on(node).enter("alice")
-    status = f"{alice.stub_url}/status"
-    alice.post(type="update", to=status, body={"value": "live"}, **{"from": alice.stub_url})
-    assert alice.ask("read", "comm://localhost/nobody", {})["code"] == 404
-    assert [each["to"] for each in alice.seen].count(status) == 3
-
-
-def test_an_operator_ends_the_session_and_the_stub_does_not_return(
-    start_node: Callable[..., Node], cast_on: Callable[[Node], Cast]
-) -> None:
-    node = start_node()
-    alice = cast_on(node).enter("alice")
-    alice.call("connect")
-    assert alice.statuses()[-1] == "live"
-    node.manage("shell", "-c", END_ALL)
-    said = alice.status("failed")["body"]["desc"]
-    assert "operator" in said
-    answer = alice.ask("read", "comm://localhost/any", {})
-    assert answer["code"] == 503
-    assert answer["description"] == answer["desc"]
 
 
 END_ALL = """
