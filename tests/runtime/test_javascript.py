@@ -100,7 +100,6 @@ def test_in_chromium(path: Path, pattern: str, browser: Any) -> None:
     run_in_page(browser, path, pattern)
 
 
-@pytest.mark.parametrize("pattern", [SANDBOX_BASICS, ""], ids=["basics", "all"])
 @pytest.mark.long
-def test_sandboxes_in_served_frames(pattern: str, browser: Any) -> None:
-    run_in_page(browser, TESTS / "sandbox.browser.mjs", pattern, is_served=True)
+def test_sandboxes_in_served_frames(browser: Any) -> None:
+    run_in_page(browser, TESTS / "sandbox.browser.mjs", is_served=True)

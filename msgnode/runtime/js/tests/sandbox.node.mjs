@@ -8,16 +8,16 @@ import { createServer as createNetServer } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { after, afterEach, before, test } from "node:test";
-import { AnswerError, Runtime } from "../src/node.js";
+import { Runtime } from "../src/node.js";
 import { dialling } from "../src/sandbox/sockets.js";
 import { Syncher } from "../src/syncher/index.js";
 import * as hostile from "./hostile.mjs";
+import { answer, beside, cases, create, entry, heard, runtime, use } from "./sandboxes.mjs";
 import { descriptorOf, until } from "./world.mjs";
 
 let server;
 let port;
 let sources = {};
-let runtime;
 let hits = [];
 
 /** A Unix socket of this machine, as daemons have them. */
@@ -45,8 +45,7 @@ after(() => {
   daemon.close();
   rmSync(dirname(sockets.path), { recursive: true });
 });
-afterEach(async () => {
-  await runtime?.close();
+afterEach(() => {
   hits = [];
 });
 
@@ -55,99 +54,17 @@ function begin(stubs, options = {}) {
   const catalogues = Object.fromEntries(
     ["d", ...Object.keys(stubs)].map((domain) => [domain, `http://127.0.0.1:${port}/${domain}`]),
   );
-  runtime = new Runtime({ domain: "d", catalogues, ...options });
-  runtime.bus.onError(() => {});
+  use(new Runtime({ domain: "d", catalogues, ...options }));
 }
 
-const create = (to, body = {}) => ({ type: "create", from: "hyperty://d/a", to, body });
-const answer = (message) =>
-  runtime.bus.request(message).catch((error) => {
-    if (!(error instanceof AnswerError)) throw error;
-    return error.body;
-  });
-const entry = (domain) => runtime.stubs.get(domain);
-const loaded = (domain) =>
-  until(
-    () => entry(domain)?.status === "created" && !entry(domain).isLoading,
-    `the stub of ${domain}`,
-    30_000,
-  );
-const heard = (address) => {
-  const messages = [];
-  runtime.bus.addListener(address, (message) => messages.push(message));
-  return messages;
-};
-const count = (pattern) =>
-  Object.entries(runtime.counters)
-    .filter(([name]) => pattern.test(name))
-    .reduce((sum, [, n]) => sum + n, 0);
-
-/** Latencies (ms) of a conversation with a good stub in a sandbox of its own, while `call` goes on. */
-async function bystander(call) {
-  const latencies = [];
-  let isOver = false;
-  const talk = (async () => {
-    while (!isOver || latencies.length < 50) {
-      const began = performance.now();
-      const { code } = await answer(create("hyperty://g/x", { n: latencies.length }));
-      assert.equal(code, 200);
-      latencies.push(performance.now() - began);
-      await new Promise((resolve) => setTimeout(resolve, 5));
-    }
-  })();
-  await call();
-  isOver = true;
-  await talk;
-  latencies.sort((one, other) => one - other);
-  return {
-    median: latencies[latencies.length >> 1],
-    p99: latencies[Math.floor(latencies.length * 0.99)],
-  };
-}
-
-async function beside(harmful, options, call) {
-  begin({ f: harmful, g: hostile.GOOD }, options);
-  assert.equal((await answer(create("hyperty://g/x"))).code, 200);
-  const { median, p99 } = await bystander(call);
-  console.log(`# bystander: median ${median.toFixed(1)} ms, p99 ${p99.toFixed(1)} ms`);
-  assert.ok(median < 100, `the bystander's median is ${median} ms`);
-  assert.ok(p99 < 1000, `the bystander's p99 is ${p99} ms`);
-}
-
-test("a stub in a child process takes messages and answers them", async () => {
-  begin({ g: hostile.GOOD });
-  const { value } = await runtime.bus.request(
-    create("hyperty://g/x", { text: "grüße 🎈", n: 1.5 }),
-  );
-  assert.deepEqual(value, { text: "grüße 🎈", n: 1.5 });
-});
-
-test("R40 a stub that loops at its start is killed at the limit; others go on", async () => {
-  await beside(hostile.LOOP_AT_START, { limits: { startTime: 2000 } }, async () => {
-    assert.equal((await answer(create("hyperty://f/x"))).code, 504);
-    assert.equal(entry("f").status, "deployment-failed");
-  });
-});
-
-test("R40 a stub that loops later is killed when it has not read its port", async () => {
-  await beside(
-    hostile.LOOP,
-    { limits: { pingEvery: 300, readTime: 1500 }, times: { leastRestart: 60_000 } },
-    async () => {
-      const { code, desc } = await answer(create("hyperty://f/x"));
-      assert.equal(code, 503);
-      assert.match(desc, /does not read its port/);
-      assert.equal(entry("f").status, "disconnected");
-    },
-  );
-});
+cases(begin, "a child process");
 
 for (const [what, source] of [
   ["objects", hostile.MEMORY],
   ["buffers outside the heap", hostile.BUFFERS],
 ]) {
   test(`R41 a stub that takes memory without end (${what}) is dead, and started again under its URL`, async () => {
-    await beside(source, { times: { leastRestart: 200 } }, async () => {
+    await beside(begin, source, { times: { leastRestart: 200 } }, async () => {
       runtime.bus.postMessage({
         type: "update",
         from: "hyperty://d/a",
@@ -167,7 +84,7 @@ for (const [what, source] of [
 }
 
 test("R42 a stub reaches no file, process, worker, host, environment or parent", async () => {
-  await beside(hostile.REACHES_IN_NODE, {}, async () => {
+  await beside(begin, hostile.REACHES_IN_NODE, {}, async () => {
     const reports = heard("hyperty://d/report");
     const target = `http://127.0.0.1:${port}/secret`;
     runtime.bus.postMessage(
@@ -201,67 +118,11 @@ test("R42 where the machine cannot isolate, `required` refuses a foreign stub wi
   context.diagnostic(`this machine ${code === 200 ? "isolates" : "does not isolate"} the network`);
 });
 
-test("R43 a stub that forges `from` is refused, counted and not delivered", async () => {
-  await beside(hostile.FORGER, {}, async () => {
-    const reports = heard("hyperty://d/report");
-    heard("hyperty://d/victim");
-    runtime.bus.postMessage(create("hyperty://f/x"));
-    await until(() => count(/stub\.forged/) >= 2, "the refusals", 30_000);
-    assert.deepEqual(reports, []);
-  });
-});
-
 test("R46 the processes of two domains are two", async () => {
   begin({ "a.example": hostile.GOOD, "aa.example": hostile.GOOD });
   await answer(create("hyperty://a.example/x"));
   await answer(create("hyperty://aa.example/x"));
   assert.notEqual(entry("a.example").sandbox, entry("aa.example").sandbox);
-});
-
-test("R47 a stub that reads nothing is killed at the limit of its queue; senders get 503", async () => {
-  begin(
-    { f: hostile.LOOP },
-    { limits: { readTime: 2000, pingEvery: 500 }, times: { leastRestart: 60_000 } },
-  );
-  const codes = [];
-  const text = "x".repeat(100_000);
-  for (let n = 0; n < 200; n += 1) {
-    runtime.bus.postMessage(create("hyperty://f/x", { text }), ({ body }) => codes.push(body.code));
-    if (n === 0) await loaded("f");
-    await new Promise((resolve) => setTimeout(resolve, 2));
-  }
-  await until(() => codes.filter((code) => code === 503).length > 100, "the refusals", 30_000);
-  await until(() => entry("f").status === "disconnected", "its end", 30_000);
-});
-
-test("a stub that floods is read no faster than its rate", async () => {
-  await beside(hostile.FLOOD, {}, async () => {
-    const flooded = heard("hyperty://d/flooded");
-    runtime.bus.postMessage(create("hyperty://f/x"));
-    await until(() => flooded.length > 500, "the first of the flood", 30_000);
-    const [before, began] = [flooded.length, performance.now()];
-    await new Promise((resolve) => setTimeout(resolve, 2000));
-    const rate = ((flooded.length - before) / (performance.now() - began)) * 1000;
-    assert.ok(rate < 3000, `${rate} messages a second got through`);
-  });
-});
-
-test("a stub that floods with large messages is read no faster than its share", async () => {
-  const large = hostile.FLOOD.replace('"x".repeat(100)', '"x".repeat(500_000)').replace(
-    "n < 2000",
-    "n < 4",
-  );
-  await beside(large, { times: { leastRestart: 60_000 } }, async () => {
-    const flooded = heard("hyperty://d/flooded");
-    runtime.bus.postMessage(create("hyperty://f/x"));
-    await until(() => flooded.length > 4, "the first of the flood", 30_000);
-    const before = flooded.length;
-    await new Promise((resolve) => setTimeout(resolve, 2000));
-    assert.ok(
-      flooded.length - before < 50,
-      `${flooded.length - before} of half a MiB got through in 2 s`,
-    );
-  });
 });
 
 /** Nodes that open a session, and read nothing after that: their sockets. */
