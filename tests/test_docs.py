@@ -114,6 +114,17 @@ def test_env_example_shows_the_defaults_of_the_code() -> None:
     assert differ == {}
 
 
+def test_each_threat_is_shown_by_a_test_and_enforced_in_a_place_that_are_there() -> None:
+    table = _text(ROOT / "docs" / "security.md").split("## Threats")[1].split("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 15
+    for row in rows:
+        assert CODE.findall(row[3]), row  # test_the_files_named_are_there looks for them
+        (named,) = CODE.findall(row[4])
+        file, _, name = named.partition("::")
+        assert re.search(rf"^(async )?def {name}\(", _text(ROOT / file), re.MULTILINE), named
+
+
 @pytest.mark.long
 def test_the_site_is_not_built_with_a_link_that_leads_nowhere(tmp_path: Path) -> None:
     """The command is that of `make docs`, which builds the site as it is."""
