@@ -12,7 +12,7 @@ from msgnode.core.rates import source_of
 
 from .connection import Connection
 
-_PAUSE = 0.002  # seconds between two of few
+_MANY = 1000  # that take the whole time to be closed; fewer take less, in proportion
 _STEP = 0.02  # seconds the loop is left alone at a time
 
 
@@ -61,12 +61,12 @@ class ConnectionLimits:
                 _end(connection, code, "banned from this node")
 
     async def end_all(self, code: int, reason: str, seconds: float) -> None:
-        """Close every socket with the same code, spread over up to `seconds`.
+        """Close every socket with the same code, a thousand or more spread over `seconds`.
 
         Clients that are closed at the same time would reconnect at the same time.
         """
         connections = tuple(self.connections)
-        pause = min(_PAUSE, seconds / len(connections)) if connections else 0.0
+        pause = seconds / max(_MANY, len(connections))
         late = 0.0
         for connection in connections:
             _end(connection, code, reason)

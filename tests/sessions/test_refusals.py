@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -58,3 +59,25 @@ def test_connections_of_one_ipv6_network_count_together_and_leave_nothing_behind
     limits.check("2001:db8::3")
     limits.remove(connections[1], second)
     assert not limits._per_source
+
+
+@pytest.mark.parametrize(("number", "share"), [(10, 0.01), (500, 0.5), (1000, 1.0), (5000, 1.0)])
+async def test_a_longer_stop_closes_fewer_sockets_at_once_however_few_there_are(
+    number: int, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A roll-out that is to be gentle has a longer DRAIN_SECONDS."""
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr("msgnode.sessions.connection_limits.asyncio.sleep", sleep)
+    for seconds in (2.0, 24.0):
+        limits = ConnectionLimits(number, number, lambda source: False)
+        ended = Mock()
+        for _ in range(number):
+            limits.add(Mock(end=ended), "192.0.2.1")
+        waited.clear()
+        await limits.end_all(3001, "come back", seconds)
+        assert ended.call_count >= number
+        assert sum(waited) == pytest.approx(seconds * share, abs=0.03)
