@@ -52,6 +52,13 @@ def test_a_service_says_what_compose_knows_and_refers_to_what_is_there(name: str
         assert re.fullmatch(r"127\.0\.0\.1:\d+:8000", port)  # only for a proxy of this machine
 
 
+def test_only_what_serves_is_asked_for_its_health_by_the_image() -> None:
+    for name, service in OURS.items():
+        assert ("healthcheck" not in service) is ("servers.main" in " ".join(service["command"]))
+        assert service["read_only"] and service["tmpfs"] == ["/tmp"], name  # noqa: S108
+        assert service["image"].endswith("-reports") is (name == "worker")
+
+
 def test_the_settings_named_are_settings() -> None:
     known = set(re.findall(r"^#?([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
     for service in OURS.values():

