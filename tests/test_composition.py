@@ -11,7 +11,8 @@ lambda at another part; and no class has a place that somebody else is to fill.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -60,11 +61,16 @@ def places(source: str) -> list[str]:
     return _by_line(_places, source)
 
 
-def _by_line(rule: Callable[[ast.AST], Iterator[tuple[int, str]]], source: str) -> list[str]:
-    return [f"{line}: {what}" for line, what in sorted(rule(ast.parse(source)))]
+def _by_line(rule: Callable[[ast.Module], Iterator[tuple[int, str]]], source: str) -> list[str]:
+    return [f"{line}: {what}" for line, what in sorted(rule(_parsed(source)))]
 
 
-def _set_afterwards(tree: ast.AST) -> Iterator[tuple[int, str]]:
+@cache
+def _parsed(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
+def _set_afterwards(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(ctx=ast.Store() | ast.Del()) if not _is_self(node.value):
@@ -80,17 +86,17 @@ def _set_afterwards(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield node.lineno, ast.unparse(node)
 
 
-def _handed(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    for node in _in_constructors(tree):
+def _handed(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in _in_constructors(tree.body):
         if isinstance(node, ast.Assign) and _reaches_back(node.value):
             for target in node.targets:
                 if isinstance(target, ast.Attribute) and not _is_self(target.value):
                     yield node.lineno, ast.unparse(target)
 
 
-def _places(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def _places(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Public attributes without a value, or with a callable that the constructor was not given."""
-    for node in _in_constructors(tree):
+    for node in _in_constructors(tree.body):
         match node:
             case ast.AnnAssign(target=ast.Attribute(value, attr), annotation=kind, value=given):
                 is_callable = ast.unparse(kind).startswith("Callable[")
@@ -102,9 +108,11 @@ def _places(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, f"self.{attr}"
 
 
-def _in_constructors(tree: ast.AST) -> Iterator[ast.AST]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+def _in_constructors(body: Iterable[ast.stmt]) -> Iterator[ast.AST]:
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            yield from _in_constructors(node.body)
+        elif isinstance(node, ast.FunctionDef) and node.name == "__init__":
             yield from ast.walk(node)
 
 

@@ -27,6 +27,7 @@ from msgnode.core import record as records
 from msgnode.core.faults import FAULTS
 from msgnode.core.record import TrafficRecord
 from msgnode.core.redaction import MASK, without_tokens
+from msgnode.workers.worker_process import runs
 
 log = logging.getLogger(__name__)
 
@@ -188,18 +189,8 @@ def _clear_remains(folder: Path) -> None:
     """Remove the sockets of workers that were killed."""
     for path in folder.glob("tail-*.sock"):
         pid = path.stem.removeprefix("tail-")
-        if pid.isdigit() and not _is_alive(int(pid)):
-            path.unlink(missing_ok=True)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
-    return pid != os.getpid()  # a process of ours before us had our number
+        if pid.isdigit() and (int(pid) == os.getpid() or not runs(int(pid))):
+            path.unlink(missing_ok=True)  # a process of ours before us had our number
 
 
 def _shared_token(path: Path) -> str:

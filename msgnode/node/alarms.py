@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 from msgnode.bus.writing import Call, Change, Together, Writer
 from msgnode.core.errors import Unavailable
 from msgnode.core.faults import FAULTS
+from msgnode.models import Alarm
 from msgnode.storage import alarms
 from msgnode.storage.fence import Fenced
+from msgnode.workers.worker_process import runs
 
 log = logging.getLogger(__name__)
 
@@ -121,3 +124,15 @@ class Alarms:
     def _try_again(self) -> None:
         self._timer = None
         self._submit()
+
+
+def clear_of_ended(kinds: Iterable[str], host: str) -> None:
+    """Clear the alarms that ended worker processes of this host raised about themselves.
+
+    Their subjects begin with `host:pid`. Blocks: for use at the start of a worker.
+    """
+    standing = Alarm.objects.filter(kind__in=tuple(kinds), cleared_at=None)
+    for alarm in standing.filter(subject__startswith=f"{host}:"):
+        pid = alarm.subject.removeprefix(f"{host}:").partition(" ")[0]
+        if pid.isdigit() and (int(pid) == os.getpid() or not runs(int(pid))):
+            alarms.clear_alarm(alarm.kind, alarm.subject)

@@ -19,12 +19,12 @@ from msgnode.monitoring import fault_alarms, path_probe
 from msgnode.sessions.bans import BanList
 from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.store import SessionStore
-from msgnode.storage import alarms
 from msgnode.storage.database_threads import in_any_thread
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers.control_handlers import note_fencing
 from msgnode.workers.inbox import LAYER_AWAY, LAYER_FULL
 
+from .alarms import clear_of_ended
 from .parts import parts
 
 log = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class Node:
         """Load what this worker has, which may take longer than a lease."""
         parts = self.parts
         rows = parts.cluster.take_left()
-        alarms.clear_of_ended(
+        clear_of_ended(
             (path_probe.KIND, fault_alarms.KIND, LAYER_AWAY, LAYER_FULL), socket.gethostname()
         )
         ensure_own_clients()

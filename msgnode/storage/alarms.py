@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
@@ -85,25 +84,3 @@ def clear_alarm(kind: str, subject: str) -> None:
     models.Alarm.objects.filter(kind=kind, subject=cut(subject)[:255], cleared_at=None).update(
         cleared_at=timezone.now()
     )
-
-
-def clear_of_ended(kinds: Iterable[str], host: str) -> None:
-    """Clear the alarms that ended worker processes of this host raised about themselves.
-
-    Their subjects begin with `host:pid`. Blocks: for use at the start of a worker.
-    """
-    standing = models.Alarm.objects.filter(kind__in=tuple(kinds), cleared_at=None)
-    for alarm in standing.filter(subject__startswith=f"{host}:"):
-        pid = alarm.subject.removeprefix(f"{host}:").partition(" ")[0]
-        if pid.isdigit() and (int(pid) == os.getpid() or not _runs(int(pid))):
-            clear_alarm(alarm.kind, alarm.subject)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
-    return True

@@ -36,10 +36,10 @@ def has_ended(me: WorkerId, host: str, pid: int) -> bool:
 
     It ran on this machine and no longer exists, or it was an earlier life of this very process.
     """
-    return host == me.host and (pid == me.pid or not _runs(pid))
+    return host == me.host and (pid == me.pid or not runs(pid))
 
 
-def _runs(pid: int) -> bool:
+def runs(pid: int) -> bool:
     """Whether a process of this machine is there and has not ended."""
     try:
         os.kill(pid, 0)

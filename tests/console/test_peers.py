@@ -58,23 +58,6 @@ def test_an_approval_names_who_gave_it_and_reaches_the_workers(
     assert not Alarm.objects.filter(cleared_at=None).exists()
 
 
-@pytest.mark.parametrize(("action", "decision"), [("block", "blocked"), ("pause", "paused")])
-def test_a_peer_is_blocked_or_paused_and_goes_on(
-    admin_client: Client, peer: Peer, action: str, decision: str
-) -> None:
-    act(admin_client, "approve", peer)
-    act(admin_client, action, peer)
-    assert peer.decision == decision
-    act(admin_client, "resume", peer)
-    assert peer.decision == "approved"
-
-
-def test_a_peer_that_was_never_approved_does_not_go_on(admin_client: Client, peer: Peer) -> None:
-    act(admin_client, "block", peer)
-    act(admin_client, "resume", peer)
-    assert peer.decision == "blocked"
-
-
 @pytest.mark.parametrize(
     "fields",
     [{"domain": "localhost"}, {"domain": "10.0.0.1"}, {"domain": "c.example", "url": "ftp://x"}],

@@ -95,7 +95,7 @@ def test_prompt_login_asks_for_a_log_in_again(party: RelyingParty) -> None:
 # --- codes ----------------------------------------------------------------------------------------
 
 
-def test_a_code_shown_again_ends_what_was_issued_from_it(party: RelyingParty) -> None:
+def test_case_82_a_code_shown_again_ends_what_was_issued_from_it(party: RelyingParty) -> None:
     code = party.code()
     tokens = party.redeem(code).json()
     form = {"grant_type": "refresh_token", "client_id": "party"}
@@ -117,7 +117,7 @@ def test_a_code_shown_again_ends_what_was_issued_from_it(party: RelyingParty) ->
     assert user_info(party.browser, bystander["access_token"]) == 200
 
 
-def test_a_refresh_token_shown_again_ends_what_followed_from_its_code(party: RelyingParty) -> None:
+def test_case_82_a_refresh_token_shown_again_ends_what_followed_from_its_code(party: RelyingParty) -> None:
     tokens = party.tokens()
     form = {"grant_type": "refresh_token", "client_id": "party"}
     again = {**form, "refresh_token": tokens["refresh_token"]}

@@ -1,7 +1,7 @@
 """A node of one worker, and one of two (long), with people at it in each mode of admission.
 
-`parties` is asked for by every test of this directory, so each runs in modes anonymous and strict
-with one worker, and in mode strict with two, where the people come to both in turn.
+`parties` is asked for by every test of this directory, so each runs in mode anonymous with one
+worker, and in mode strict with two, where the people come to both in turn.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def two_workers(
 
 
 @pytest.fixture(
-    params=[("anonymous", 1), ("strict", 1), pytest.param(("strict", 2), marks=pytest.mark.long)],
+    params=[("anonymous", 1), pytest.param(("strict", 2), marks=pytest.mark.long)],
     ids=lambda param: f"{param[0]}-{param[1]}",
 )
 def admitting(request: pytest.FixtureRequest) -> tuple[str, list[Node]]:
