@@ -47,33 +47,11 @@ def newcomer(operated_node: Node, chromium_window: Any) -> Iterator[Callable[[],
         page.close()
 
 
-NEWEST_BOB = """
-SELECT runtime_url FROM msgnode_session WHERE runtime_url LIKE '%/bob%' ORDER BY rowid DESC LIMIT 1
-"""
-
-
 @pytest.fixture
 def operator_page(operated_node: Node, chromium_window: Any) -> Iterator[Any]:
     page = window.operator_page(chromium_window, operated_node.port)
     yield page
     page.close()
-
-
-def test_an_operator_ends_a_session_and_the_newcomers_page_says_so(
-    operated_node: Node, newcomer: Callable[[], Any], operator_page: Any
-) -> None:
-    page = newcomer()
-    ((bob,),) = operated_node.rows(NEWEST_BOB)
-    operator_page.goto(f"/admin/msgnode/session/?q={bob}")
-    bobs = operator_page.locator("#result_list tbody tr", has_text=bob)
-    bobs.locator("input.action-select").check()
-    operator_page.select_option("select[name=action]", label="End the selected sessions")
-    operator_page.get_by_role("button", name="Run", exact=True).click()
-    operator_page.locator("form button[type=submit]", has_text="End").click()
-    operator_page.get_by_text("ended").first.wait_for()
-
-    page.wait_for_selector(".bob .state[data-state=failed]")
-    page.wait_for_selector("#failure:has-text('ended by the operator')")
 
 
 def test_a_list_follows_changes_and_keeps_what_the_operator_has_begun(

@@ -1,5 +1,5 @@
-"""Who speaks, over two workers joined by a real Redis: a login that moves, tokens that
-are bound once, revocations, and who is found."""
+"""Who speaks, over two workers joined by a real Redis: tokens that are bound
+once, and revocations."""
 
 from __future__ import annotations
 
@@ -80,24 +80,6 @@ async def until(attempt: Any, wanted: int) -> None:
         await eventually()
 
 
-async def test_logged_in_at_one_worker_a_session_is_bound_at_the_other(
-    pair: Pair, issuer: Issuer
-) -> None:
-    user = runtime("u").rpartition("/")[2]
-    alice, peer = await pair.come(pair.one), await pair.come(pair.one)
-    assert code(await login(alice, issuer.token(user))) == 200
-    alice.cut()
-    back = await pair.back(pair.other, alice)
-    assert (await own_identity(back))["body"]["value"]["sub"] == f"sub-{user}"
-    await back.send("create", f"{peer.runtime_url}/sm", {}, id="bound")
-    assert (await peer.expect(id="bound"))["body"]["assertedIdentity"] is True
-    assert code(await login(back, issuer.token(f"not-{user}"))) == 403
-    assert code(await logout(back)) == 200
-    assert code(await own_identity(back)) == 404
-    await back.send("create", f"{peer.runtime_url}/sm", {}, id="out")
-    assert "assertedIdentity" not in (await peer.expect(id="out"))["body"]
-
-
 async def test_a_token_said_at_one_worker_is_refused_from_another_runtime_at_the_other(
     pair: Pair, issuer: Issuer
 ) -> None:
@@ -173,28 +155,3 @@ async def test_while_redis_is_away_a_token_still_has_one_runtime(
     finally:
         pair.kill()
         redis.stop()
-
-
-@pytest.mark.parametrize("how", ["revoked", "logged out", "revoked after a move"])
-async def test_case_p50_peers_at_the_other_worker_are_ordered_to_hang_up(
-    pair: Pair, issuer: Issuer, how: str
-) -> None:
-    user = runtime("u").rpartition("/")[2]
-    alice, bob = await pair.come(pair.one), await pair.come(pair.other)
-    assert code(await login(alice, issuer.token(user))) == 200
-    handler = f"{bob.runtime_url}/p2phandler/1"
-    await bob.subscribe(handler)
-    await alice.send("create", handler, {"p2p": False}, id="invitation")
-    await bob.expect(id="invitation")
-    if how == "logged out":
-        assert code(await logout(alice)) == 200
-    else:
-        if how == "revoked after a move":
-            alice.cut()
-            alice = await pair.back(pair.other, alice)
-        await asyncio.to_thread(_revoke, pair.one, issuer.url, f"sub-{user}", True)
-    order = await bob.expect(type="execute", to=handler)
-    assert order["from"] == "domain://msg-node.localhost/p2p"
-    assert order["body"]["method"] == "disconnect"
-    assert order["body"]["params"] == [{"peer": alice.runtime_url}]
-    assert [each["type"] for each in await bob.settled()] == []

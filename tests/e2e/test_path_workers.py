@@ -68,17 +68,6 @@ def test_a_frozen_worker_leaves_the_other_ready_and_is_ready_only_where_it_is_jo
     assert [each for each in rows(tmp_path, ALARMS) if mine in each[1]] == []
 
 
-def test_a_worker_that_stops_leaves_the_other_ready(pair: Pair, tmp_path: Path) -> None:
-    until(lambda: joined(pair.one) and joined(pair.other), 20)
-    pair.other.terminate()
-    assert pair.other.status() == 0
-    for _ in range(10):
-        assert health(pair.one)["checks"]["path"]
-        time.sleep(0.2)  # the pace of a supervisor's questions
-    mine = f":{pair.one.pid} to"
-    assert [each for each in rows(tmp_path, ALARMS) if mine in each[1]] == []
-
-
 def test_on_a_port_they_share_each_worker_finds_itself(
     tmp_path: Path, template: Path, redis_url: str
 ) -> None:

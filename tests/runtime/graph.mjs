@@ -2,18 +2,11 @@
 
 import { Runtime } from "../../msgnode/runtime/js/src/node.js";
 
-const { options, words, add, find, card } = JSON.parse(process.argv[2]);
+const { options, find, card } = JSON.parse(process.argv[2]);
 const runtime = new Runtime(options);
 await runtime.logIn();
 const graph = await runtime.graph;
 const said = {};
-if (words) {
-  await graph.use(words);
-  said.guid = graph.guid;
-  said.before = graph.person?.userIds ?? null;
-  graph.addUserId(add);
-  await graph.publish();
-}
 if (card) Object.assign(said, await runtime.cardOf(card));
 if (find) said.found = await graph.hyperties(find, { resources: ["chat"] });
 console.log(JSON.stringify(said));

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -197,25 +196,3 @@ async def test_case_p31_numbers_survive_a_silent_loss(
         await numbered(alice, bob, cut)
         links = [alice.p2p.known[bob.runtime.url].link, bob.p2p.known[alice.runtime.url].link]
         assert sum(link.resent for link in links) > 0
-
-
-@pytest.mark.long
-async def test_the_nodes_counter_stands_still_while_two_talk_directly(
-    start_node: Callable[..., Node],
-) -> None:
-    own = start_node()
-
-    def counted() -> float:
-        """Messages of the type that is asked with; a node's own probes are of others."""
-        found = 0.0
-        for line in own.text("/metrics").splitlines():
-            if line.startswith("msgnode_messages_total{") and 'type="create"' in line:
-                found += float(line.split()[-1])
-        return found
-
-    async with talkers(own, P2P, P2P) as (alice, bob):
-        await connect(alice, bob)
-        before = await asyncio.to_thread(counted)
-        for number in range(50):
-            assert (await alice.ask(bob, number))["value"] == number
-        assert await asyncio.to_thread(counted) == before
