@@ -221,18 +221,26 @@ async def test_a_stub_that_closes_right_after_its_disconnect_is_gone(
 # --- Frames that two readers would read differently ---
 
 
-@pytest.mark.parametrize(
-    "text",
-    [b'"\xff"', b'"\xc0\xaf"', b'"\xed\xa0\x80"', b'"a\nb"', b'"\x00"', b"01", b"NaN", b'"\\x"']
-    + [b"1.", b"+1", b"[1,]", b"{1:2}", b"tru", b'"\\ud800'],
-)
-async def test_what_a_receiver_could_not_read_is_never_passed_on(come: Come, text: bytes) -> None:
+async def test_what_a_receiver_could_not_read_is_never_passed_on(come: Come) -> None:
     sender, target = await come(), await come()
     frame = {"id": 1, "type": "create", "from": sender.runtime_url, "to": target.runtime_url}
     head = json.dumps(frame)[:-1].encode()
-    await sender.send_raw(head + b',"body":{"value":' + text + b"}}")
-    await sender.send_raw(head + b',"body":{},"more":' + text + b"}")
-    assert [code(each) for each in await sender.settled()] == [400, 400]
+    for text in (
+        *(
+            b'"\xff"',
+            b'"\xc0\xaf"',
+            b'"\xed\xa0\x80"',
+            b'"a\nb"',
+            b'"\x00"',
+            b"01",
+            b"NaN",
+            b'"\\x"',
+        ),
+        *(b"1.", b"+1", b"[1,]", b"{1:2}", b"tru", b'"\\ud800'),
+    ):
+        await sender.send_raw(head + b',"body":{"value":' + text + b"}}")
+        await sender.send_raw(head + b',"body":{},"more":' + text + b"}")
+        assert [code(each) for each in await sender.settled()] == [400, 400], text
     assert await target.received_from(sender) == []
 
 

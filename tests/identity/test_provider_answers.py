@@ -117,7 +117,9 @@ def test_case_82_a_code_shown_again_ends_what_was_issued_from_it(party: RelyingP
     assert user_info(party.browser, bystander["access_token"]) == 200
 
 
-def test_case_82_a_refresh_token_shown_again_ends_what_followed_from_its_code(party: RelyingParty) -> None:
+def test_case_82_a_refresh_token_shown_again_ends_what_followed_from_its_code(
+    party: RelyingParty,
+) -> None:
     tokens = party.tokens()
     form = {"grant_type": "refresh_token", "client_id": "party"}
     again = {**form, "refresh_token": tokens["refresh_token"]}

@@ -3,8 +3,6 @@ and 17-18."""
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
@@ -238,10 +236,8 @@ def test_case_17_what_is_no_json_object_is_400(field: Field, body: bytes) -> Non
 WRONG = [None, True, 5, 1.5, -1, "text", ["x", 1], {}, "\x00", "x" * 3000, ["x"] * 101, ["x" * 300]]
 
 
-@pytest.mark.parametrize(("key", "value"), list(itertools.product(sorted(hyperty()), WRONG)))
-def test_case_17_a_value_of_another_type_is_400_and_changes_nothing(
-    field: Field, key: str, value: object
-) -> None:
+@pytest.mark.parametrize("key", sorted(hyperty()))
+def test_case_17_a_value_of_another_type_is_400_and_changes_nothing(field: Field, key: str) -> None:
     allowed = {
         "expires": [5],
         "guid": [None, "text"],
@@ -251,10 +247,12 @@ def test_case_17_a_value_of_another_type_is_400_and_changes_nothing(
         "dataSchemes": [],
         "status": [],
     }.get(key, ["text"])
-    answer = field.put("hyperty", "user", ALICE, ONE, body=hyperty(**{key: value}))
-    is_allowed = any(value is a or (value == a and type(value) is type(a)) for a in allowed)
-    assert answer.status_code == (200 if is_allowed else 400)
-    assert field.get("hyperty", "url", ONE).status_code == (200 if is_allowed else 404)
+    for number, value in enumerate(WRONG):
+        url = f"hyperty://d/{number}"
+        answer = field.put("hyperty", "user", ALICE, url, body=hyperty(**{key: value}))
+        is_allowed = any(value is a or (value == a and type(value) is type(a)) for a in allowed)
+        assert answer.status_code == (200 if is_allowed else 400), value
+        assert field.get("hyperty", "url", url).status_code == (200 if is_allowed else 404), value
 
 
 @pytest.mark.parametrize("bad", ["", "x" * 601, "hyperty://d/\x00"])
