@@ -10,10 +10,7 @@ from msgnode.console import (  # noqa: F401
     audit_log,
     bans,
     clients,
-    components,
     connectors,
-    control_outbox,
-    failed_logins,
     issuers,
     keys,
     legacy_networks,
@@ -25,7 +22,6 @@ from msgnode.console import (  # noqa: F401
     qos,
     schedule,
     sessions,
-    stored_messages,
     subscriptions,
     workers,
 )

@@ -16,11 +16,10 @@ from msgnode.console import (
 )
 from msgnode.console.backups import BackupsPage
 from msgnode.console.capacity import capacity
-from msgnode.console.domains import domains
+from msgnode.console.live.pages import domains, traces
 from msgnode.console.runtimes import RuntimesPage
 from msgnode.console.search import search
 from msgnode.console.status_api import StatusView
-from msgnode.console.traces import traces
 from msgnode.federation import node_proofs
 from msgnode.federation.node_proofs import own_connection
 from msgnode.identity.provider.card_views import CARD_PATH, CardView, WebFinger

@@ -1,15 +1,18 @@
-"""Accounts in the console: operators, users of the domain, groups.
+"""Accounts in the console: operators, users of the domain, groups; and their failed log-ins.
 
 One table has both. An operator has a role, which lets him in (roles.py); a user of the domain has
 none and logs in at the embedded provider only. Nobody gives more than he has: superusers are made
-by superusers. Who is switched off or deleted is logged out at once.
+by superusers. Who is switched off or deleted is logged out at once. Deleting a failed log-in opens
+the name again for that address.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from axes.models import AccessAttempt
 from django import forms
+from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin as StockGroupAdmin
 from django.contrib.auth.admin import UserAdmin as StockUserAdmin
@@ -28,6 +31,7 @@ from msgnode.models import OperatorIdentity, RoleAccess
 
 from . import roles
 from .audit import note
+from .lists import AuditedAdmin
 
 admin.site.unregister(User)
 admin.site.unregister(Group)
@@ -193,3 +197,25 @@ class GroupAdmin(StockGroupAdmin, ModelAdmin):
     @admin.display(description="may")
     def may(self, group: Group) -> str:
         return roles.DESCRIPTIONS.get(group.name, "")
+
+
+@admin.register(AccessAttempt)
+class FailedLoginAdmin(AuditedAdmin):
+    list_display = ("username", "ip_address", "state_label", "failures_since_start", "attempt_time")
+    ordering = ("-attempt_time",)
+    sortable_by = ("attempt_time",)
+    search_fields = ("username",)
+    search_help_text = "User name (its beginning)"
+    fields = ("username", "ip_address", "user_agent", "failures_since_start", "attempt_time",
+              "path_info")  # fmt: skip
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: AccessAttempt | None = None) -> bool:
+        return False
+
+    @display(description="state", label={"shut": "danger", "counted": "default"})
+    def state_label(self, attempt: AccessAttempt) -> str:
+        is_shut = attempt.failures_since_start >= settings.AXES_FAILURE_LIMIT
+        return "shut" if is_shut else "counted"

@@ -1,4 +1,7 @@
-"""What waits for peers, in the console: look at a message, have it retried, or discard it."""
+"""What waits for peers, and what is stored for them, in the console.
+
+A waiting message can be retried or discarded; of a stored one it is told why it was set aside.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from unfold.decorators import action, display
 
 from msgnode.federation import monitoring
 from msgnode.federation.queue import MessageClass
-from msgnode.models import PeerMessage
+from msgnode.models import PeerMessage, StoredMessage
 
 from .confirm import ask, tell_gone, too_many
 from .lists import WrittenByTheNode, begins_with, link
@@ -30,8 +33,24 @@ def list_of(domain: str) -> str:
     return f"{waits}?peer__domain={domain}&is_sent__exact=0"
 
 
+class MessageAdmin(WrittenByTheNode):
+    """A list of messages to peers."""
+
+    list_select_related = ("peer",)
+    ordering = ("id",)
+    search_fields = ("to",)
+    search_help_text = "Id, or to, or from (its beginning)"
+
+    def search_filter(self, term: str) -> Any:
+        return has_id(term) | begins_with("to", term) | begins_with("sender", term)
+
+    @display(description="peer", ordering="peer__domain")
+    def peer_link(self, message: PeerMessage | StoredMessage) -> SafeString:
+        return link(message.peer, message.peer.domain)
+
+
 @admin.register(PeerMessage)
-class PeerMessageAdmin(WrittenByTheNode):
+class PeerMessageAdmin(MessageAdmin):
     list_display = (
         *("what", "message_id", "peer_link", "kind_label", "sender", "to", "size", "since"),
         *("until", "why"),
@@ -41,11 +60,7 @@ class PeerMessageAdmin(WrittenByTheNode):
         ("kind", ChoicesDropdownFilter),
         "is_sent",
     )
-    list_select_related = ("peer",)
-    ordering = ("id",)
     sortable_by = ("since", "size")
-    search_fields = ("to",)
-    search_help_text = "Id, or to, or from (its beginning)"
     fields = (
         "peer_link", "why", "kind_label", "type", "message_id", "sender", "to", "size", "since",
         "until", "text",
@@ -59,19 +74,12 @@ class PeerMessageAdmin(WrittenByTheNode):
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest) -> bool:
         return lookup == "peer__domain" or super().lookup_allowed(lookup, value, request)
 
-    def search_filter(self, term: str) -> Any:
-        return has_id(term) | begins_with("to", term) | begins_with("sender", term)
-
     def has_order_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("msgnode.change_peer")
 
     @display(description="message")
     def what(self, message: PeerMessage) -> str:
         return message.type
-
-    @display(description="peer", ordering="peer__domain")
-    def peer_link(self, message: PeerMessage) -> SafeString:
-        return link(message.peer, message.peer.domain)
 
     @display(
         description="class", ordering="kind", label={each.value: "info" for each in MessageClass}
@@ -119,3 +127,39 @@ class PeerMessageAdmin(WrittenByTheNode):
         messages.success(request, text)
         tell_gone(request, done)
         return None
+
+
+class IsSetAside(admin.SimpleListFilter):
+    """Whether a message is tried no more."""
+
+    title = "set aside"
+    parameter_name = "aside"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("yes", "Set aside"), ("no", "Waits")]
+
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[StoredMessage]
+    ) -> QuerySet[StoredMessage]:
+        if self.value() not in ("yes", "no"):
+            return queryset
+        return queryset.filter(set_aside_at__isnull=self.value() == "no")
+
+
+@admin.register(StoredMessage)
+class StoredMessageAdmin(MessageAdmin):
+    list_display = (
+        "type", "message_id", "peer_link", "sender", "to", "size", "since", "until", "why",
+    )  # fmt: skip
+    list_filter = (("peer", RelatedDropdownFilter), IsSetAside)
+    sortable_by = ("since", "size")
+    fields = (
+        "peer_link", "type", "message_id", "sender", "to", "size", "since", "until", "set_aside_at",
+        "why",
+    )  # fmt: skip
+    readonly_fields = fields
+
+    @display(description="what became of it")
+    def why(self, message: StoredMessage) -> str:
+        """Why it was set aside, or that it waits."""
+        return f"set aside: {message.reason}" if message.set_aside_at else "waits"

@@ -1,7 +1,8 @@
-"""The workers of the node that are joined, and how their links are."""
+"""The workers that are joined, the components that each reports, and the control outbox."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Any
 import msgspec
 from django import forms
 from django.contrib import admin, messages
-from django.db.models import OuterRef, Subquery
+from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.defaultfilters import filesizeformat
@@ -18,9 +19,10 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.timesince import timesince
+from unfold.contrib.filters.admin import DropdownFilter
 from unfold.decorators import action, display
 
-from msgnode.models import NodeSample, Worker
+from msgnode.models import ComponentStatus, ControlMessage, NodeSample, Worker
 from msgnode.monitoring.samples import Sample
 from msgnode.workers.rebalancing import RATE, TOLERANCE
 
@@ -190,3 +192,77 @@ class WorkerAdmin(WrittenByTheNode):
         return (
             super().get_queryset(request).annotate(last_minute=Subquery(figures)).order_by("name")
         )
+
+
+# --- what each reports of its components ----------------------------------------------------------
+
+
+class KindFilter(DropdownFilter):
+    title = "kind"
+    parameter_name = "kind"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(kind, kind) for kind in ("component", "connector", "protostub", "stub")]
+
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[ComponentStatus]
+    ) -> QuerySet[ComponentStatus]:
+        return queryset.filter(kind=self.value()) if self.value() else queryset
+
+
+@admin.register(ComponentStatus)
+class ComponentStatusAdmin(WrittenByTheNode):
+    list_display = (
+        "name_and_worker", "kind", "state_label", "address", "since", "answered", "failed",
+        "last_error",
+    )  # fmt: skip
+    sortable_by = ("name_and_worker", "kind", "answered", "failed", "since")
+    list_filter = (KindFilter,)
+    search_fields = ("name",)
+    search_help_text = "Name (its beginning)"
+
+    @display(description="name", ordering="name", header=True)
+    def name_and_worker(self, status: ComponentStatus) -> tuple[str, str]:
+        return status.name, status.worker
+
+    @display(description="state", label={"live": "success", "not heard of": "danger"})
+    def state_label(self, status: ComponentStatus) -> tuple[str, str]:
+        if not is_heard(status, timezone.now()):
+            return "not heard of", "not heard of"
+        is_well = status.state == "live" or status.state.endswith(" connected")
+        return ("live" if is_well else status.state), status.state
+
+
+# --- what was left for them -----------------------------------------------------------------------
+
+SHOWN = 3
+"""Members of a list that are named."""
+LONGEST = 200
+
+
+@admin.register(ControlMessage)
+class ControlMessageAdmin(WrittenByTheNode):
+    list_display = ("id", "kind", "payload_text", "created_at")
+    ordering = ("-id",)
+    sortable_by = ("id",)
+    search_fields = ("kind",)
+    search_help_text = "Kind (its beginning), e.g. session.end"
+    fields = ("kind", "payload_text", "created_at")
+
+    @display(description="change for the workers")
+    def payload_text(self, message: ControlMessage) -> SafeString | str:
+        told = message.payload
+        if not isinstance(told, dict):
+            return _short(told)
+        lines = ((name.replace("_", " "), _short(value)) for name, value in told.items() if value)
+        shown = format_html_join("", "<div>{}: {}</div>", lines)
+        return shown or "no further data"
+
+
+def _short(value: object) -> str:
+    """A value in words: the first few members of a list, and how many more there are."""
+    if isinstance(value, list):
+        more = f" and {len(value) - SHOWN:,} more" if len(value) > SHOWN else ""
+        return ", ".join(_short(each) for each in value[:SHOWN]) + more
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) < LONGEST else text[: LONGEST - 1] + "…"

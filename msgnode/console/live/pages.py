@@ -1,7 +1,8 @@
-"""The page of traces: messages as they pass, each with its steps, over the console's socket."""
+"""The pages of domains and of traces; what moves on them comes over the console's socket."""
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib import admin
 from django.contrib.admin.views.decorators import staff_member_required
 from django.core.exceptions import PermissionDenied
@@ -13,8 +14,8 @@ from django.utils.http import urlencode
 from msgnode.core.message_types import TYPES
 from msgnode.core.record import Outcome
 
-from .live.access import SEES
-from .live.traces import LONGEST
+from .access import SEES
+from .traces import LONGEST
 
 FIELDS = (
     ("address", "Address, including those below it"),
@@ -50,3 +51,19 @@ def traces(request: HttpRequest) -> HttpResponse:
         "may_see_decisions": request.user.has_perm("policies.view_decisionentry"),
     }
     return TemplateResponse(request, "console/traces.html", context)
+
+
+@staff_member_required
+def domains(request: HttpRequest) -> HttpResponse:
+    """Serve `/admin/domains/`: this node, its peers and its visitors around it."""
+    if not request.user.has_perm(SEES):
+        raise PermissionDenied
+    context = {
+        **admin.site.each_context(request),
+        "title": "Map of domains",
+        "domain": settings.DOMAIN,
+        "is_joined": settings.FEDERATION != "off",
+        "socket": f"{reverse('admin:index')}live/domains/",
+        "may_see_peers": request.user.has_perm("msgnode.view_peer"),
+    }
+    return TemplateResponse(request, "console/domains.html", context)
