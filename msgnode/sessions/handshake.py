@@ -236,6 +236,7 @@ class SessionHandshake:
         answer = self._reply_to(message, caller)
         session = self.locator.find(runtime_url, token)
         if session is None:
+            # Pending is raised while the others are asked: then this frame comes here once more.
             self.locator.ask_others(runtime_url, caller.number)
             session = self.locator.find(runtime_url, token)
         if session is not None:

@@ -230,7 +230,8 @@ async def test_case_28_zero_addresses_are_an_empty_list(come: Come) -> None:
 
 async def test_case_28_a_number_that_is_none_is_refused(come: Come) -> None:
     client = await come()
-    for number in (-1, 1001, 10**30, 1.5, "5", "many", True, [], None):
+    numbers: tuple[object, ...] = (-1, 1001, 10**30, 1.5, "5", "many", True, [], None)
+    for number in numbers:
         answer = await create(client, {"value": {"number": number}})
         assert answer["code"] == 400, number
         assert "number" in answer["desc"]
