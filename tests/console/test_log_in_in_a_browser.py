@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.accessibility import axe_faults
-from tests.node import ROOT, Node, running
+from tests.node import ROOT, Node
 from tests.ports import free_port
 from tests.services import NotAvailable, miss
 
@@ -212,22 +212,3 @@ def test_operators_log_in_at_oidc_provider_and_lose_the_role_with_the_group(
         assert "alice@127.0.0.1" in told
         page.goto("/admin/")
         assert "/admin/login/" in page.url
-
-
-def test_operators_log_in_with_the_provider_of_another_node(
-    page: Any, node: Node, tmp_path: Path, template: Path
-) -> None:
-    with running(tmp_path / "other", template) as other:
-        url = f"http://localhost:{other.port}"
-        pk = enter(
-            node, name="Other node", url=f"{url}/o", claim="preferred_username", group="dora"
-        )
-        back = f"http://localhost:{node.port}/login/with/{pk}/back/"
-        other.manage("shell", "-v0", "-c", CLIENT.format(back=back))
-        page.goto("/admin/login/")
-        page.click("text=Log in with Other node")
-        page.fill("[name=username]", "dora")
-        page.fill("[name=password]", "let me in 7")
-        page.press("[name=password]", "Enter")
-        page.wait_for_url(f"http://localhost:{node.port}/admin/")
-        assert "dora@localhost operator" in node.manage("shell", "-v0", "-c", FOUND)

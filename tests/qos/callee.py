@@ -1,6 +1,6 @@
 """The other end of a call, as a process: a Python runtime that answers offers with aiortc.
 
-Usage: callee.py OPTIONS    (JSON: domain, catalogues; `relay`: reserve for this end too)
+Usage: callee.py OPTIONS    (JSON: domain, catalogues)
 Writes a line of JSON {url} once it can be called. Every message of a data channel comes back.
 A request with `sdp` is answered with an SDP, any other with the bytes of all datagrams that its
 sockets have sent and received; after one with `mute` it lets nothing out any more.
@@ -14,15 +14,9 @@ import sys
 from typing import Any
 
 import aioice.ice
-from aiortc import (
-    RTCConfiguration,
-    RTCIceServer,
-    RTCIceTransportPolicy,
-    RTCPeerConnection,
-    RTCSessionDescription,
-)
+from aiortc import RTCConfiguration, RTCPeerConnection, RTCSessionDescription
 
-from msgnode.runtime.python import Reservation, Runtime, Settings
+from msgnode.runtime.python import Runtime, Settings
 
 COUNTED = {"sent": 0, "received": 0}
 is_muted = False
@@ -62,11 +56,8 @@ class Counting:
 class Callee:
     """Answers one offer after the other."""
 
-    def __init__(self, runtime: Runtime, relays: bool) -> None:
-        self._runtime = runtime
-        self._relays = relays
+    def __init__(self) -> None:
         self.calls: list[RTCPeerConnection] = []
-        self.reservation: Reservation | None = None
 
     async def answer(self, value: dict[str, Any]) -> dict[str, Any]:
         global is_muted
@@ -74,18 +65,10 @@ class Callee:
             return {"sdp": await self._accept(value["sdp"])}
         if "mute" in value:
             is_muted = True
-        return {**COUNTED, "reservation": await self._shown()}
+        return COUNTED
 
     async def _accept(self, offer: str) -> str:
-        configuration = RTCConfiguration([])
-        if self._relays:
-            self.reservation = await self._runtime.qos.reserve(["data"], cspId="callee")
-            servers = self.reservation.configuration["iceServers"]
-            configuration = RTCConfiguration(
-                [RTCIceServer(**each) for each in servers],
-                iceTransportPolicy=RTCIceTransportPolicy.RELAY,
-            )
-        call = RTCPeerConnection(configuration)
+        call = RTCPeerConnection(RTCConfiguration([]))
         self.calls.append(call)
 
         @call.on("datachannel")
@@ -96,19 +79,15 @@ class Callee:
         await call.setLocalDescription(await call.createAnswer())
         return str(call.localDescription.sdp)
 
-    async def _shown(self) -> Any:
-        return None if self.reservation is None else await self.reservation.read()
-
 
 async def main() -> None:
     options = json.loads(sys.argv[1])
-    relays = options.pop("relay")
     aioice.ice.get_host_addresses = lambda use_ipv4, use_ipv6: ["127.0.0.1"]
     count_datagrams()
     async with Runtime(Settings(home_in_process=True, **options)) as runtime:
         assert await runtime.log_in() == "live"
         me = f"hyperty://{runtime.settings.domain}/{runtime.url.rpartition('/')[2]}"
-        callee = Callee(runtime, relays)
+        callee = Callee()
 
         async def serve(message: dict[str, Any]) -> None:
             if message["type"] == "create":

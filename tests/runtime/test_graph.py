@@ -28,12 +28,11 @@ def settings(domain: str, nodes: dict[str, Node], **more: Any) -> Settings:
     return Settings(domain, catalogues=urls, **more)
 
 
-def in_nodejs(domain: str, nodes: dict[str, Node], **order: Any) -> dict[str, Any]:
-    """What a runtime in Node.js says of the order."""
-    urls = order.pop("urls", None) or dict(settings(domain, nodes).catalogues)
-    options = {"domain": domain, "catalogues": urls}
+def in_nodejs(domain: str, nodes: dict[str, Node], guid: str) -> dict[str, Any]:
+    """What a runtime in Node.js finds of a person."""
+    options = {"domain": domain, "catalogues": dict(settings(domain, nodes).catalogues)}
     done = subprocess.run(
-        [*node_js(), str(SCRIPT), json.dumps({"options": options, **order})],
+        [*node_js(), str(SCRIPT), json.dumps({"options": options, "find": guid})],
         capture_output=True,
         text=True,
         timeout=60,
@@ -81,7 +80,7 @@ async def test_a_person_is_found_in_two_domains_and_a_frozen_one_fails_for_itsel
             assert {each["hypertyID"] for one in found for each in one.hyperties} == urls
             assert all(each["confirmed"] for one in found for each in one.hyperties)
             # Node.js finds the same.
-            said = await asyncio.to_thread(in_nodejs, "d.localhost", nodes, find=guid)
+            said = await asyncio.to_thread(in_nodejs, "d.localhost", nodes, guid)
             assert {each["hypertyID"] for one in said["found"] for each in one["hyperties"]} == urls
 
             os.kill(nodes["f.localhost"].pid, signal.SIGSTOP)
