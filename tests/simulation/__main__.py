@@ -11,10 +11,13 @@ import gc
 import importlib
 import os
 import pickle
+import select
+import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ def main() -> int:
     parser.add_argument("--mutants", nargs="*", metavar="NAME", help="all, if none is named")
     parser.add_argument("--notes", action="store_true", help="print what happened")
     parser.add_argument("--log", action="store_true", help="print what the workers log")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="at once")
     parser.add_argument("--database", type=Path, help="a migrated one, which is not changed")
     asked = parser.parse_args()
     from . import prepare
@@ -43,7 +47,7 @@ def main() -> int:
         prepare.log_all()
     first, last = (asked.seeds * 2)[:2] if asked.seeds else (1, 0)
     if asked.mutants is not None:
-        return _find_mutants(asked.mutants, range(first, last + 1))
+        return _find_mutants(asked.mutants, range(first, last + 1), asked.processes)
     return _run(asked, range(first, last + 1))
 
 
@@ -57,8 +61,9 @@ def _run(asked: argparse.Namespace, seeds: Iterable[int]) -> int:
     ]
     failed = 0
     seen: Counter[str] = Counter()
-    for name, seed, faults in runs:
-        outcome = _simulated(seed, faults)
+    began = perf_counter()
+    calls = ((each, _call(*each[1:])) for each in runs)
+    for (name, seed, faults), outcome in _each_alone(calls, asked.processes):
         kinds = sorted({each.kind for each in faults})
         seen.update(f"{one} + {other}" for one in kinds for other in kinds if one < other)
         if outcome.problems:
@@ -73,28 +78,34 @@ def _run(asked: argparse.Namespace, seeds: Iterable[int]) -> int:
     pairs = len(scenario.KINDS) * (len(scenario.KINDS) - 1) // 2
     used = os.times()
     took = used.children_user + used.children_system
+    a_minute = 60 * len(runs) / (perf_counter() - began)
     print(
         f"{len(runs)} runs, {failed} failed, {len(seen)} of {pairs} pairs of faults, "
-        f"{took:.1f} s of the processor"
+        f"{took:.1f} s of the processor, {a_minute:.0f} a minute"
     )
     return 1 if failed else 0
 
 
-def _find_mutants(names: Sequence[str], seeds: Iterable[int]) -> int:
-    """For each deliberate bug the first seed that fails with it and passes without."""
+def _find_mutants(names: Sequence[str], seeds: Sequence[int], at_once: int) -> int:
+    """For each deliberate bug a seed that fails with it and passes without, the first to end.
+
+    Tried are those that break what the bug needs.
+    """
     from . import mutants, scenario
 
     missed = 0
     for name in names or mutants.MUTANTS:
-        for count, seed in enumerate(seeds, 1):
-            faults = scenario.faults_of(seed)
-            problems = _simulated(seed, faults, mutants.MUTANTS[name]).problems
-            if problems and not _simulated(seed, faults).problems:
-                print(f"{name}: seed {seed}, after {count}: {problems[0]}", flush=True)
+        change, needs = mutants.MUTANTS[name]
+        those = [seed for seed in seeds if needs <= {f.kind for f in scenario.faults_of(seed)}]
+        calls = ((seed, _call(seed, scenario.faults_of(seed), change)) for seed in those)
+        for count, (seed, outcome) in enumerate(_each_alone(calls, at_once), 1):
+            problems = outcome.problems
+            if problems and not _simulated(seed, scenario.faults_of(seed)).problems:
+                print(f"{name}: seed {seed}, the {count}. tried: {problems[0]}", flush=True)
                 break
         else:
             missed += 1
-            print(f"{name}: NOT FOUND", flush=True)
+            print(f"{name}: NOT FOUND in {len(those)}", flush=True)
     return 1 if missed else 0
 
 
@@ -112,7 +123,15 @@ def _kind(problem: str) -> str:
     return " ".join(filter(str.isalpha, problem.splitlines()[0].split()))
 
 
-def _simulated(seed: int, faults: Sequence[Fault], change: Callable[[], None] | None = None):  # type: ignore[no-untyped-def]
+def _simulated(seed: int, faults: Sequence[Fault]) -> Outcome:
+    outcome: Outcome = _alone(_call(seed, faults))
+    return outcome
+
+
+def _call(
+    seed: int, faults: Sequence[Fault], change: Callable[[], None] | None = None
+) -> Callable[[], Outcome]:
+    """A run, with a deliberate bug if one is given."""
     from . import scenario
 
     def run() -> Outcome:
@@ -120,7 +139,7 @@ def _simulated(seed: int, faults: Sequence[Fault], change: Callable[[], None] | 
             change()
         return scenario.run(seed, faults)
 
-    return _alone(run)
+    return run
 
 
 def _load() -> None:
@@ -141,6 +160,30 @@ def _load() -> None:
 
 def _alone(call: Callable[[], Any]) -> Any:
     """What a call gives in a process of its own, so that no run leaves anything to the next."""
+    return next(_each_alone([(None, call)]))[1]
+
+
+def _each_alone(
+    calls: Iterable[tuple[Any, Callable[[], Any]]], at_once: int = 1
+) -> Iterator[tuple[Any, Any]]:
+    """What each call gives in a process of its own, as they end, with what it was named."""
+    under_way: dict[int, tuple[int, Any]] = {}  # where it tells its result -> pid, name
+    try:
+        for name, call in calls:
+            reading, pid = _start(call)
+            under_way[reading] = pid, name
+            if len(under_way) >= at_once:
+                yield _ended(under_way)
+        while under_way:
+            yield _ended(under_way)
+    finally:
+        for reading, (pid, _) in under_way.items():
+            os.close(reading)
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def _start(call: Callable[[], Any]) -> tuple[int, int]:
     reading, writing = os.pipe()
     pid = os.fork()
     if not pid:
@@ -154,12 +197,19 @@ def _alone(call: Callable[[], Any]) -> Any:
             sys.stderr.flush()
             os._exit(status)
     os.close(writing)
+    return reading, pid
+
+
+def _ended(under_way: dict[int, tuple[int, Any]]) -> tuple[Any, Any]:
+    """Wait for one to end; its name, and what it gives."""
+    reading = select.select(list(under_way), [], [])[0][0]
+    pid, name = under_way.pop(reading)
     with os.fdopen(reading, "rb") as got:
         told = got.read()
     os.waitpid(pid, 0)
     if not told:
         raise SystemExit("The simulation itself has failed.")
-    return pickle.loads(told)  # noqa: S301  (our own child's)
+    return name, pickle.loads(told)  # noqa: S301  (our own child's)
 
 
 if __name__ == "__main__":

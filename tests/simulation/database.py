@@ -24,6 +24,9 @@ from msgnode.workers import lease
 from .world import EPOCH, Thread, World
 
 _LOOK = 0.05
+_WRITER = "group-writer"
+"""The thread whose transactions are what sessions have asked for, each checked by the fence."""
+_OF_DJANGO = "%Y-%m-%d %H:%M:%f"
 _NO_LIMIT = 30.0
 
 
@@ -38,6 +41,8 @@ class Database:
         self.commits_to_lose: list[str] = []  # of the next: "done" or "refused"
         self.skew = 0.0
         self.outcomes: dict[str, str] = {}
+        self.on_written: Callable[[Thread], None] = lambda thread: None
+        self.changes = 0  # in the database when the transaction began
         self._number = 0
 
     def now(self) -> float:
@@ -58,6 +63,7 @@ class Database:
         if not self.is_up:
             raise OperationalError("connection refused")
         self._number += 1
+        self.changes = connection.connection.total_changes
         self.outcomes[str(self._number)] = "aborted"
 
     @property
@@ -76,7 +82,7 @@ class Database:
         if thread is None:
             return
         limit = self.world.now + (database_limit.seconds() or _NO_LIMIT)
-        thread.wait(self.world.random.uniform(0.0001, 0.001))
+        thread.wait(self.world.random.uniform(0.0001, 0.001) + self.slowness)
         while thread.machine.pid in self.cut:
             if self.world.now > limit:
                 raise OperationalError("timeout expired")
@@ -102,6 +108,9 @@ def install() -> None:
             leave(atomic, kind, error, trace)
             return
         database, id_ = THERE[0], THERE[0].transaction_id
+        changes, thread = connection.connection.total_changes, Thread.current
+        if thread is not None and thread.name == _WRITER and changes > database.changes:
+            database.on_written(thread)
         fate = database.fate()
         if fate == "refused":
             lost = OperationalError("server closed the connection unexpectedly")
@@ -128,6 +137,8 @@ def install() -> None:
     helper = sqlite3.connect(":memory:")
 
     def strftime(form: str, *rest: Any) -> Any:
+        if THERE and form == _OF_DJANGO and rest == ("NOW",):
+            return datetime.fromtimestamp(THERE[0].now(), UTC).isoformat(" ", "milliseconds")[:23]
         if THERE:
             now = datetime.fromtimestamp(THERE[0].now(), UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
             rest = tuple(now if str(each).lower() == "now" else each for each in rest)

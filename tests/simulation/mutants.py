@@ -127,20 +127,21 @@ def _counts_are_added() -> None:
     Counter.hear = added  # type: ignore[method-assign]
 
 
-MUTANTS: dict[str, Callable[[], None]] = {
-    each.__name__.strip("_").replace("_", " "): each
-    for each in (
-        _answers_do_not_wait,
-        _slow_readers_hold_nobody,
-        _acknowledged_beside_the_link,
-        _lease_by_the_wall_clock,
-        _renewed_when_answered,
-        _not_fenced,
-        _gap_is_lost,
-        _sent_again_out_of_order,
-        _told_before_the_commit,
-        _orders_are_not_kept,
-        _bans_are_not_looked_at,
-        _counts_are_added,
+MUTANTS: dict[str, tuple[Callable[[], None], set[str]]] = {
+    each.__name__.strip("_").replace("_", " "): (each, needs)
+    for each, needs in (
+        (_answers_do_not_wait, set()),
+        (_slow_readers_hold_nobody, {"runtime does not read"}),
+        (_acknowledged_beside_the_link, {"worker is far off", "runtime comes twice"}),
+        (_lease_by_the_wall_clock, {"clock jumps"}),
+        (_renewed_when_answered, {"database is slow", "freeze"}),
+        (_not_fenced, {"database is slow", "freeze"}),
+        (_gap_is_lost, set()),
+        (_sent_again_out_of_order, set()),
+        (_told_before_the_commit, set()),
+        (_orders_are_not_kept, {"session is ended"}),
+        (_bans_are_not_looked_at, {"runtime is banned"}),
+        (_counts_are_added, set()),
     )
 }
+"""Each with the faults that it needs to show."""

@@ -4,8 +4,8 @@
 - A request is answered once. 404 is said only of an address that nobody holds.
 - A session is with one worker, an address has one holder. A runtime keeps its session, but where
   it comes to a worker that cannot ask the directory.
-- A worker whose epoch is retired does not serve. A ban, and an operator's end of a session, are in
-  force at every worker in a few seconds.
+- A worker whose epoch is retired does not serve, and writes nothing that a session has asked for.
+- A ban, and an operator's end of a session, are in force at every worker in a few seconds.
 - A runtime that does not read for a moment keeps its socket: who sends to it waits.
 - When nothing has been broken for a minute, everybody is served: each runtime reaches each other
   one, events arrive, and what nobody holds is 404.
@@ -18,25 +18,42 @@ soon after it: what a killed process had not sent yet nobody can tell.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from msgnode import models
+from django.db import connection
 
 from .runtimes import COUNTED, FOREVER, Crowd, Runtime, Sent
+from .world import Thread
 
 CARRIED = 10.0
 """Seconds after which a frame on a socket that is still open has been carried."""
 SENT_ON = 20.0
 """Seconds after which a worker has sent on what it has carried, or told that it could not."""
 
+_EPOCHS = "SELECT epoch FROM msgnode_worker"
 DECIDED = 6.0
 """Seconds after which a decision is in force at each worker that serves: it reads twice a second,
 and one that cannot read loses its lease after three."""
 
 
+def begin(crowd: Crowd) -> None:
+    """Look from now on at what is written, and at what may never be."""
+
+    def written(thread: Thread) -> None:
+        for worker in crowd.site.workers:
+            if worker.machine is thread.machine and worker.node is not None:
+                epoch = worker.node.parts.epoch
+                if (epoch,) not in connection.connection.execute(_EPOCHS).fetchall():
+                    crowd.problem(f"{worker.name} has written, and its epoch is retired")
+
+    crowd.site.database.on_written = written
+    watch(crowd)
+
+
 def watch(crowd: Crowd) -> None:
     """From now on, look twice a second at what may never be, not even for a moment."""
-    registered = set(models.Worker.objects.values_list("epoch", flat=True))
+    registered = {epoch for (epoch,) in connection.connection.execute(_EPOCHS)}
     since = crowd.world.now - DECIDED
     for worker in crowd.site.workers:
         if not worker.reaches_redis:
@@ -109,18 +126,37 @@ def _event(sent: Sent) -> list[str]:
     ]
 
 
+def run_until(crowd: Crowd, is_done: Callable[[], bool], least: float, most: float) -> None:
+    """Let time pass until something is so: at least, and at most, so many seconds."""
+    world = crowd.world
+    limit = world.now + most
+    world.run(least)
+    while world.now < limit and not is_done():
+        world.run(min(0.5, limit - world.now))
+
+
+def is_healed(crowd: Crowd) -> bool:
+    """Whether all is well, and a node has noticed of each socket whose runtime is gone."""
+    now = crowd.world.now
+    is_in = all(each.is_in and each.address and each.unnoticed < now for each in crowd.runtimes)
+    return is_in and not is_settled(crowd)
+
+
 # --- when all is quiet ----------------------------------------------------------------------------
 def serves_all(crowd: Crowd) -> list[str]:
     """After a minute without faults: let everybody reach everybody."""
-    world = crowd.world
     found = [f"{each} is not served" for each in crowd.runtimes if not each.is_in]
     found += [f"{each} holds nothing" for each in crowd.runtimes if each.is_in and not each.address]
     there = [each for each in crowd.runtimes if each.is_in and each.address]
     asked = [(one, one.request(other.address)) for one in there for other in there]
     nobody = [each.request(f"hyperty://localhost/nobody-{each.number}") for each in there]
-    for each in there:
-        each.publish()
-    world.run(CARRIED)
+    events = [each.publish() for each in there]
+
+    def has_come() -> bool:
+        requests = [sent for _, sent in asked] + nobody
+        return all(each.answers for each in requests) and not any(map(_event, events))
+
+    run_until(crowd, has_come, 2.0, CARRIED)
     found += [
         f"{one} is answered {sent.answers} at {sent.to} when all is well"
         for one, sent in asked

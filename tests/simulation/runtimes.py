@@ -128,6 +128,7 @@ class Socket:
         if self.is_open:
             self._ends(1006, "silent")
             self.is_silent = True
+            self.runtime.unnoticed = self.world.now + HALF_OPEN
             self.world.after(HALF_OPEN, lambda: self._in_process(self._lost))
 
     def process_ended(self) -> None:
@@ -276,6 +277,7 @@ class Runtime:
         is_reading: whether it reads from its sockets.
         is_moving: whether it comes to other workers all the time.
         banned_at: since when it is banned, 0.0 if it is not.
+        unnoticed: until when a node takes a socket for one that is there, which is not.
     """
 
     def __init__(self, crowd: Crowd, number: int, chance: random.Random) -> None:
@@ -289,7 +291,7 @@ class Runtime:
         self.socket: Socket | None = None
         self.is_in = False
         self.is_reading, self.is_moving = True, False
-        self.banned_at = 0.0
+        self.banned_at = self.unnoticed = 0.0
         self._sockets: list[Socket] = []
         self._stopped_at = 0.0
         self._chance = chance

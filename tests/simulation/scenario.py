@@ -16,8 +16,12 @@ from .world import World
 
 BROKEN_FOR = 32.0
 """Seconds in which things are broken."""
-QUIET = 30.0
-"""Seconds after which all is well again: the promise is a minute, with leases ten times as long."""
+HEALED = 20.0
+QUIET = 10.0
+"""Seconds after which all is well again, and then without new messages nothing is under way any
+more: the promise is a minute, with leases ten times as long. A run goes on as soon as that is so,
+but not before so many have passed that what comes late is seen, too:"""
+AT_LEAST = 5.0
 
 
 class Fault(NamedTuple):
@@ -42,7 +46,10 @@ class Outcome(NamedTuple):
 
 
 def faults_of(seed: int) -> list[Fault]:
-    """What a seed breaks."""
+    """What a seed breaks: one in five seeds breaks two things together that are seldom so."""
+    chance = random.Random(f"together of {seed}")
+    if chance.random() < 0.2:
+        return _together(chance)
     chance = random.Random(f"faults of {seed}")
     kinds = chance.sample(sorted(KINDS), chance.randint(1, 4))
     hit = chance.randrange(4)  # most faults are of one worker
@@ -55,6 +62,19 @@ def faults_of(seed: int) -> list[Fault]:
         )
         for _ in range(chance.randint(1, 6))
     )
+
+
+def _together(chance: random.Random) -> list[Fault]:
+    first, second = chance.choice(TOGETHER)
+    at, worker = chance.uniform(4.0, BROKEN_FOR - 12), chance.randrange(4)
+    faults = [
+        Fault(round(at, 2), first, worker, chance.choice((8.0, 12.0))),
+        Fault(round(at + chance.uniform(0.1, 2.0), 2), second, worker, chance.choice((4.5, 8.0))),
+    ]
+    if chance.random() < 0.3:
+        other = chance.choice(sorted(KINDS))
+        faults.append(Fault(round(at + 1.0, 2), other, chance.randrange(4), 2.5))
+    return sorted(faults)
 
 
 def single_fault(seed: int) -> list[Fault]:
@@ -82,13 +102,13 @@ def run(seed: int, faults: Sequence[Fault] | None = None, seconds: float = BROKE
     planned = faults_of(seed) if faults is None else faults
     for fault in planned:
         _plan(crowd, fault)
-    oracle.watch(crowd)
+    oracle.begin(crowd)
     try:
         world.run(seconds)
         _mend(crowd)
-        world.run(QUIET - 10)
+        oracle.run_until(crowd, lambda: oracle.is_healed(crowd), AT_LEAST, HEALED)
         crowd.is_quiet = True
-        world.run(10)
+        oracle.run_until(crowd, lambda: not oracle.judge(crowd), AT_LEAST, QUIET)
         problems = [*oracle.serves_all(crowd), *oracle.is_settled(crowd), *oracle.judge(crowd)]
         problems += world.faults
         if {each.kind for each in planned} == {_UNREAD}:
@@ -230,3 +250,13 @@ KINDS: dict[str, tuple[Step, Step]] = {
     "worker is far off": (_far(0.2), _far(0.0)),
 }  # fmt: skip
 """What can be broken, and how it is mended."""
+
+TOGETHER = (
+    ("database is slow", "freeze"),  # while a renewal, or another transaction, is under way
+    ("worker is far off", "runtime comes twice"),
+    ("clock jumps", "freeze"),
+    ("runtime does not read", "worker is far off"),
+    ("runtime comes twice", "session is ended"),
+    ("runtime comes twice", "runtime is banned"),
+)
+"""What is broken at one time, so that what lies between two moments of it is met."""

@@ -73,20 +73,30 @@ class World:
     def run(self, seconds: float) -> None:
         """Let so many seconds pass."""
         limit = self.now + seconds
+        events = self._events
         while True:
-            machine, due = None, self._events[0][0] if self._events else math.inf
+            now = self.now
+            machine, due = None, events[0][0] if events else math.inf
             for each in self.machines:
-                if (at := each.due_at()) < due:
+                if each.is_frozen:
+                    continue
+                at = each._free_at
+                if not each._ready and (timer := each.next_timer()) > at:
+                    at = timer
+                if at < now:
+                    at = now
+                if at < due:
                     machine, due = each, at
             if due > limit:
                 self.now = limit
                 return
-            self.now = max(self.now, due)
+            if due > now:
+                self.now = due
             if machine is not None:
                 self.turns += 1
                 machine.take_turn()
             else:
-                heapq.heappop(self._events)[2]()
+                heapq.heappop(events)[2]()
 
 
 class Machine(asyncio.BaseEventLoop):
@@ -116,18 +126,12 @@ class Machine(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self.skew + self.rate * self.world.now
 
-    def due_at(self) -> float:
-        """The true time of its next turn."""
-        if self.is_frozen or self.is_dead:
-            return math.inf
-        if self._ready:
-            return max(self.world.now, self._free_at)
+    def next_timer(self) -> float:
+        """The true time at which it has something to do, if nothing comes before."""
         scheduled = self._scheduled
         while scheduled and scheduled[0]._cancelled:
             heapq.heappop(scheduled)._scheduled = False
-        if not scheduled:
-            return math.inf
-        return max((scheduled[0]._when - self.skew) / self.rate, self._free_at)
+        return (scheduled[0]._when - self.skew) / self.rate if scheduled else math.inf
 
     def take_turn(self) -> None:
         """Call what is due, as an event loop does in a turn."""
@@ -142,7 +146,10 @@ class Machine(asyncio.BaseEventLoop):
             for _ in range(len(ready)):
                 handle = ready.popleft()
                 if not handle._cancelled:
-                    handle._run()
+                    try:
+                        handle._context.run(handle._callback, *handle._args)
+                    except Exception as error:
+                        self.call_exception_handler({"message": str(handle), "exception": error})
                 if self.is_dead:
                     break
         self._free_at = self.world.now + TURN
@@ -164,6 +171,23 @@ class Machine(asyncio.BaseEventLoop):
         self.world.fault(str(context.get("message")), context.get("exception"))
 
     # --- what asyncio asks of a loop --------------------------------------------------------------
+
+    get_debug = staticmethod(bool)  # type: ignore[assignment]  # False, and asked for often
+
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon
+
+    def call_at(
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._scheduled, timer)
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
 
     def create_future(self) -> asyncio.Future[Any]:
         return Future(loop=self)
@@ -234,6 +258,7 @@ class Thread:
 
     def __init__(self, target: Callable[[], None], name: str = "", daemon: bool = True) -> None:
         self._target = target
+        self.name = name
         self._ended: list[Thread] = []
         self._is_alive = False
         self._waits = 0
