@@ -18,7 +18,7 @@ MOST_PARALLEL = -n $(shell $(BIN)/python -c 'import os; print(os.cpu_count() * 2
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev lock run second test test-long test-nightly test-bare test-again coverage mutants simulate lint types imports drawing docs check audit sbom wheel bench clean
+.PHONY: help setup setup-dev lock run second test test-long test-nightly test-bare test-again coverage mutants simulate lint types imports drawing docs check audit sbom wheel release bench clean
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -120,6 +120,9 @@ sbom: $(VENV)/.dev  ## Write what a node consists of to var/sbom.json (CycloneDX
 wheel: $(VENV)/.dev  ## Make the wheel of the node in dist/
 	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/messaging_node-*.whl
+
+release: $(VENV)/.dev  ## Make all that is published from a clean clone, twice, and try each (RELEASE_KEY=file)
+	@$(BIN)/python .ci/release $(ARGS)
 
 bench: $(VENV)/.dev  ## Measure the node (PART= names one measurement)
 	@PART="$(PART)" $(BIN)/python -m bench $(ARGS)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
 import sys
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.node import ROOT
+from tests.scripts_of_ci import load
 
 LOCKED = re.compile(r"^([\w.-]+)(?:\[[\w,-]+\])?==([\w.+!]+)(?: ; (.+?))? \\$", re.MULTILINE)
 SETS = ("requirements", "requirements-dev")
@@ -23,16 +22,7 @@ SETS = ("requirements", "requirements-dev")
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    loader = SourceFileLoader("ci_install", str(ROOT / ".ci" / "install"))
-    spec = importlib.util.spec_from_loader("ci_install", loader)
-    assert spec
-    module = importlib.util.module_from_spec(spec)
-    sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
-    try:
-        loader.exec_module(module)
-    finally:
-        sys.dont_write_bytecode = before
-    return module
+    return load(ROOT / ".ci" / "install")
 
 
 def allowed(name: str) -> list[Requirement]:

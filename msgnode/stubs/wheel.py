@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import gzip
 import hashlib
 import io
 import re
@@ -81,12 +82,12 @@ def source() -> bytes:
         **dict(_files()),
     }
     target = io.BytesIO()
-    with tarfile.open(fileobj=target, mode="w:gz", format=tarfile.PAX_FORMAT) as archive:
+    with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name, data in files.items():
             entry = tarfile.TarInfo(f"{top}/{name}")
             entry.size, entry.mode = len(data), 0o644
             archive.addfile(entry, io.BytesIO(data))
-    return target.getvalue()
+    return gzip.compress(target.getvalue(), mtime=0)
 
 
 def _metadata() -> str:

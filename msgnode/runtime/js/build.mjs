@@ -106,9 +106,11 @@ const fromCore = {
     onResolve({ filter: /^\./ }, (asked) => {
       if (asked.namespace === "core") return { path: "./index.js", external: true };
       const path = resolve(asked.resolveDir, asked.path);
-      return core.has(path) ? { path, namespace: "core" } : undefined;
+      // By its path in the package: names of chunks are hashes, also of paths.
+      return core.has(path) ? { path: relative(SRC, path), namespace: "core" } : undefined;
     });
-    onLoad({ filter: /./, namespace: "core" }, ({ path }) => {
+    onLoad({ filter: /./, namespace: "core" }, (asked) => {
+      const path = resolve(SRC, asked.path);
       const list = [...(shared.get(path) ?? [])].map((name) => `${idOf(path, name)} as ${name}`);
       return { contents: `export { ${list.join(", ")} } from "./index.js";`, resolveDir: SRC };
     });

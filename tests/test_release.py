@@ -1,0 +1,140 @@
+"""`make release`: what it refuses, what it signs, and, at night, all that it makes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.node import ROOT
+from tests.scripts_of_ci import load
+
+VERSION_LINE = "## [1.0.0] - 2030-01-01\n"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A repository that has what the script looks at first."""
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "release", tmp_path / ".ci" / "release")
+    (tmp_path / "pyproject.toml").write_text('[project]\nversion = "1.0.0"\n')
+    (tmp_path / "CHANGELOG.md").write_text(VERSION_LINE)
+    git(tmp_path, "init", "--quiet")
+    commit(tmp_path)
+    return tmp_path
+
+
+def git(place: Path, *words: str) -> None:
+    name = ("-c", "user.name=n", "-c", "user.email=n@mail.example")
+    subprocess.run(["git", *name, *words], cwd=place, check=True, capture_output=True, timeout=60)
+
+
+def commit(place: Path) -> None:
+    git(place, "add", "--all")
+    git(place, "commit", "--quiet", "--message", "m")
+
+
+def refusal(checkout: Path) -> str:
+    done = subprocess.run(
+        [checkout / ".ci" / "release", "--without-image"],
+        cwd=checkout, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_what_is_not_committed_is_not_released(checkout: Path) -> None:
+    (checkout / "new").touch()
+    assert "something is not committed" in refusal(checkout)
+
+
+def test_a_version_that_the_changelog_does_not_have_with_its_date_is_not_released(
+    checkout: Path,
+) -> None:
+    (checkout / "CHANGELOG.md").write_text("## [1.0.0] - not released yet\n")
+    commit(checkout)
+    assert "CHANGELOG.md has no `## [1.0.0] - <date>`" in refusal(checkout)
+
+
+def test_a_release_that_is_there_is_not_replaced(checkout: Path) -> None:
+    (checkout / ".gitignore").write_text("/dist/\n")
+    commit(checkout)
+    (checkout / "dist" / "release").mkdir(parents=True)
+    assert "is there already" in refusal(checkout)
+
+
+def test_an_archive_is_decided_by_its_content_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    script = load(ROOT / ".ci" / "release")
+    for name, order, mode in (("one", "ab", 0o600), ("two", "ba", 0o644)):
+        (tmp_path / name).mkdir()
+        for each in order:
+            path = tmp_path / name / each
+            path.write_text(each)
+            path.chmod(mode)
+            os.utime(path, (len(name), mode))
+        script.pack(tmp_path / name, str(tmp_path / f"{name}.tar.gz"), "top")
+    one, two = ((tmp_path / f"{name}.tar.gz").read_bytes() for name in ("one", "two"))
+    assert one == two
+    (tmp_path / "two" / "a").write_text("A")
+    script.pack(tmp_path / "two", str(tmp_path / "two.tar.gz"), "top")
+    assert (tmp_path / "two.tar.gz").read_bytes() != one
+
+
+def test_the_sums_are_signed_and_a_changed_file_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = load(ROOT / ".ci" / "release")
+    key, out = tmp_path / "a key", tmp_path / "out"
+    out.mkdir()
+    (out / "artefact").write_text("content")
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    monkeypatch.setenv("RELEASE_KEY", str(key))
+    script.sign(out)
+    assert _verifies(out)
+    assert _check(out) == 0
+    (out / "artefact").write_text("other content")
+    assert _check(out) != 0
+    with (out / "SHA256SUMS").open("a") as sums:
+        sums.write("\n")
+    assert not _verifies(out)
+
+
+def _check(out: Path) -> int:
+    command = ["sha256sum", "--check", "--quiet", "SHA256SUMS"]
+    return subprocess.run(command, cwd=out, capture_output=True, timeout=60).returncode
+
+
+def _verifies(out: Path) -> bool:
+    """As docs/install.md says."""
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    command = next(line for line in page.splitlines() if "ssh-keygen -Y verify" in line)
+    done = subprocess.run(command, shell=True, cwd=out, capture_output=True, timeout=60)  # noqa: S602
+    return done.returncode == 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3000)
+def test_all_is_made_twice_equal_and_works_in_an_empty_place(tmp_path: Path) -> None:
+    """Of what is committed; the image has a test of its own (tests/e2e/test_image.py)."""
+    source, key = tmp_path / "a checkout", tmp_path / "key"
+    git(tmp_path, "clone", "--quiet", str(ROOT), str(source))
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    done = subprocess.run(
+        [str(ROOT / ".venv" / "bin" / "python"), ".ci/release", "--without-image"],
+        cwd=source, env={**os.environ, "RELEASE_KEY": str(key), "TMPDIR": str(tmp_path)},
+        capture_output=True, text=True, timeout=2900, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "have the same digests" in done.stdout
+    made = source / "dist" / "release"
+    assert _verifies(made) and _check(made) == 0
+    kinds = (".whl", ".tar.gz", ".tgz", ".sbom.json", ".requirements.lock", "-docs.tar.gz")
+    for kind in kinds:
+        assert any(path.name.endswith(kind) for path in made.iterdir()), kind
