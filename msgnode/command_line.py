@@ -15,7 +15,7 @@ WITHOUT_APPS = frozenset({"run", "first_conversation", "node_send", "node_tail"}
 """Commands that need settings and no models: `run` loads the apps if it has to."""
 WITHOUT_CELERY = frozenset(
     {
-        *("", "help", "version", "node_status", "peers", "provider_key", "turn_secret"),
+        *("", "help", "doctor", "node_status", "peers", "provider_key", "turn_secret"),
         *("definitions_export", "definitions_import"),
         *("policy_check", "policy_export", "policy_import", "policy_test"),
         *("guid_create", "guid_sign", "registry_expire", "spark_master", "spark_worker"),

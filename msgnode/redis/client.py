@@ -177,9 +177,9 @@ class RedisClient:
         hello = await connection.execute("HELLO", 3, *login, "SETNAME", self._name)
         if url.database:
             await connection.execute("SELECT", url.database)
-        memory = _section(await connection.execute("INFO", "memory"))
-        server = _section(await connection.execute("INFO", "server"))
-        replication = _section(await connection.execute("INFO", "replication"))
+        memory = section(await connection.execute("INFO", "memory"))
+        server = section(await connection.execute("INFO", "server"))
+        replication = section(await connection.execute("INFO", "replication"))
         most = int(memory.get("maxmemory", 0))
         faults.check_server(
             hello[b"version"].decode(),
@@ -216,7 +216,7 @@ class RedisClient:
             await asyncio.sleep(back_off.failed())
 
 
-def _section(text: bytes) -> dict[str, str]:
+def section(text: bytes) -> dict[str, str]:
     """The fields of a section of INFO."""
     lines = (line.partition(":") for line in text.decode().splitlines() if ":" in line)
     return {name: value for name, _, value in lines}

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .client import TIMEOUT, RedisClient, ignore
+from .client import TIMEOUT, RedisClient, ignore, section
 from .connection import Part
 from .faults import RedisFault, Unreachable
 from .slots import Slots, owner, slots_of
@@ -164,3 +164,22 @@ def check(url: str) -> None:
         await client.close()
 
     asyncio.run(once())
+
+
+def information(url: str) -> dict[str, str]:
+    """What a Redis says of itself (INFO), and its `time` in seconds; blocks. Raises RedisFault.
+
+    Of a cluster it is one of the masters.
+    """
+
+    async def once() -> dict[str, str]:
+        client = RedisClient(url)
+        await client.start()
+        try:
+            told = section(await client.execute("INFO"))
+            seconds, microseconds = await client.execute("TIME")
+        finally:
+            await client.close()
+        return {**told, "time": f"{int(seconds)}.{int(microseconds):06}"}
+
+    return asyncio.run(once())

@@ -1,0 +1,239 @@
+"""The doctor names what is wrong with a node and what to do, and says nothing of a whole one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sqlite3
+import ssl
+import subprocess
+import threading
+import time
+from contextlib import closing
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
+from msgnode.launch import doctor
+from msgnode.models import Alarm, ProviderKey, Worker
+from tests.node import ROOT, Node
+from tests.redis.servers import RedisServer, certificate_for_loopback
+from tests.waiting import until
+
+Found = dict[str, list[tuple[str, str, str]]]
+
+
+def told(text: str) -> Found:
+    """State, text and remedy of what was found, by part."""
+    found: Found = {}
+    for each in json.loads(text):
+        found.setdefault(each["part"], []).append((each["state"], each["text"], each["remedy"]))
+    return found
+
+
+def examined(node: Node) -> Found:
+    """What the command says of a node that is broken: its status is 1."""
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        node.manage("doctor", "--json")
+    assert failed.value.returncode == 1
+    assert "Traceback" not in failed.value.stderr
+    return told(failed.value.stdout)
+
+
+def looked(part: str) -> list[tuple[str, str, str]]:
+    return [(each.state, each.text, each.remedy) for each in doctor.look() if each.part == part]
+
+
+def test_of_a_node_that_is_whole_nothing_is_wrong(node: Node) -> None:
+    found = told(node.manage("doctor", "--json"))
+    wrong = {part: seen for part, seen in found.items() if any(each[0] == "wrong" for each in seen)}
+    assert wrong == {}, "and the status is 0"
+    assert found["port"] == [("well", "as it should be", "")]
+    ((state, text, remedy),) = found["backups"]
+    assert (state, bool(remedy)) == ("warning", True) and "there is none" in text
+    for part in ("database", "settings", "secrets", "disk", "redis", "clocks", "tls"):
+        assert [state for state, _, _ in found[part]] == ["well"], part
+
+
+def test_a_setting_that_cannot_work_and_a_database_of_an_earlier_version_are_named(
+    tmp_path: Path, template: Path
+) -> None:
+    shutil.copy(template, tmp_path / "node.sqlite3")
+    last = max(each.stem for each in (ROOT / "msgnode/migrations").glob("0*.py"))
+    with closing(sqlite3.connect(tmp_path / "node.sqlite3")) as rows:
+        rows.execute("DELETE FROM django_migrations WHERE app = 'msgnode' AND name = ?", [last])
+        rows.commit()
+    found = examined(Node(tmp_path, RESUME="never"))
+    ((state, text, _),) = found["settings"]
+    assert state == "wrong" and text.startswith("msgnode.E003")
+    ((state, text, remedy),) = found["database"]
+    assert state == "wrong" and "1 migrations are missing: msgnode." in text
+    assert "migrate" in remedy
+
+
+def test_without_a_database_none_is_made(tmp_path: Path) -> None:
+    found = told(Node(tmp_path).manage("doctor", "--json"))
+    assert found["database"][0][:2] == ("warning", "there is none yet")
+    assert not (tmp_path / "node.sqlite3").exists()
+
+
+@pytest.mark.parametrize("fault", ["away", "evicts", "full", "cannot save"])
+def test_what_is_wrong_with_redis_is_named(tmp_path: Path, settings: Any, fault: str) -> None:
+    server = RedisServer(tmp_path)
+    server.start()
+    try:
+        with redis.Redis(port=server.port) as client:
+            if fault == "evicts":
+                client.config_set("maxmemory", "100mb")
+                client.config_set("maxmemory-policy", "allkeys-lru")
+            elif fault == "full":
+                client.config_set("maxmemory", int(client.info("memory")["used_memory"] * 1.08))
+            elif fault == "cannot save":
+                (tmp_path / "dump.rdb").mkdir()  # a disk that takes nothing
+                client.bgsave()
+                until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err", 20)
+        if fault == "away":
+            server.stop()
+        settings.REDIS_URL = server.url
+        ((state, text, remedy),) = looked("redis")
+    finally:
+        server.stop()
+    wanted = {
+        "away": ("wrong", "cannot be reached", ""),
+        "evicts": ("wrong", "set it to noeviction", ""),
+        "full": ("warning", "it holds", "maxmemory"),
+        "cannot save": ("wrong", "could not write", "turn its saving off"),
+    }[fault]
+    assert state == wanted[0] and wanted[1] in text and wanted[2] in remedy, (text, remedy)
+
+
+@pytest.mark.django_db(transaction=True)  # the connection is closed in between
+def test_secrets_that_no_key_opens_and_those_that_need_a_former_key_are_counted(
+    settings: Any,
+) -> None:
+    from msgnode.identity.encryption import encrypt
+
+    former = settings.SECRET_KEY
+    now = timezone.now()
+    ProviderKey.objects.create(kid="one", sealed=encrypt("a key"), public={}, signs_from=now)
+    settings.KEY_ENCRYPTION_KEY, settings.SECRET_KEY = "", "another key, which is long enough"
+    ((state, text, remedy),) = looked("secrets")
+    assert (state, text) == ("wrong", "no key reads 1 of 1 signing keys of the provider")
+    assert "SECRET_KEY_FALLBACKS" in remedy
+    settings.SECRET_KEY_FALLBACKS = [former]
+    ((state, text, remedy),) = looked("secrets")
+    assert state == "warning" and "--encrypt-anew" in remedy, text
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_silent_worker_of_another_version_an_alarm_and_an_old_backup_are_named(
+    tmp_path: Path, settings: Any
+) -> None:
+    settings.DATA_DIR = tmp_path
+    long_ago = timezone.now() - timedelta(hours=1)
+    Worker.objects.create(
+        epoch="e", name="host:1", host="h", pid=1, state="ready", version="0.9.0",
+        seen_at=long_ago, lease_until=long_ago, sessions=7,
+    )  # fmt: skip
+    Alarm.objects.create(kind="redis-away", subject="s", text="nobody answers")
+    (tmp_path / "backups").mkdir()
+    archive = tmp_path / "backups" / "old.tar.gz"
+    archive.touch()
+    os.utime(archive, (time.time() - 30 * 86_400,) * 2)
+    found = told(_said())
+    silent, other = found["workers"]
+    assert silent[:2] == ("wrong", "host:1 is not heard of, with 7 sessions")
+    assert other[0] == "warning" and "0.9.0" in other[1] and "restart" in other[2]
+    ((state, text, remedy),) = found["alarms"]
+    assert state == "warning" and "nobody answers" in text and remedy
+    assert found["backups"][0][:2] == (
+        "warning", f"the last one in {tmp_path / 'backups'} is 30 days old",
+    )  # fmt: skip
+
+
+def _said() -> str:
+    out = StringIO()
+    with pytest.raises(CommandError) as wrong:
+        call_command("doctor", "--json", stdout=out)
+    assert wrong.value.returncode == 1
+    return out.getvalue()
+
+
+@pytest.mark.django_db
+def test_somebody_else_at_the_port_is_named(settings: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        settings.HOST, settings.PORT = server.getsockname()
+        server.settimeout(20)
+
+        def answer() -> None:
+            there, _ = server.accept()
+            there.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
+            there.close()
+
+        other = threading.Thread(target=answer)
+        other.start()
+        ((state, text, _),) = looked("port")
+        other.join()
+    assert (state, text) == ("wrong", f"what listens at port {settings.PORT} is no worker")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("is_trusted", [True, False])
+def test_a_certificate_that_ends_soon_or_is_not_trusted_is_named(
+    tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch, is_trusted: bool
+) -> None:
+    certificate, key = certificate_for_loopback(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    if is_trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        settings.PUBLIC_URL = f"https://127.0.0.1:{server.getsockname()[1]}"
+        server.settimeout(20)
+
+        def answer() -> None:
+            there, _ = server.accept()
+            try:
+                context.wrap_socket(there, server_side=True).close()
+            except OSError:
+                there.close()
+
+        other = threading.Thread(target=answer)
+        other.start()
+        ((state, text, remedy),) = looked("tls")
+        other.join()
+    expected = ("warning", "ends in 0 days") if is_trusted else ("wrong", "do not trust")
+    assert state == expected[0] and expected[1] in text and remedy, text
+
+
+@pytest.mark.long
+def test_of_postgresql_missing_connections_and_a_clock_that_differs_are_named(
+    tmp_path: Path, migrated_url: str
+) -> None:
+    found = told(
+        Node(tmp_path, DATABASE_URL=migrated_url, REQUEST_THREADS=90).manage("doctor", "--json")
+    )
+    ((state, text, remedy),) = found["database"]
+    assert state == "warning" and "may need 215 connections" in text, text
+    assert "REQUEST_THREADS" in remedy
+    assert found["clocks"][0][0] == "well"
+
+
+@pytest.mark.django_db
+def test_a_part_that_fails_keeps_no_other_from_being_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails() -> Any:
+        raise OSError("no such thing")
+
+    monkeypatch.setattr(doctor, "_disk", fails)
+    assert looked("disk") == [("warning", "could not be looked at: OSError: no such thing", "")]
+    assert looked("settings")
