@@ -228,3 +228,44 @@ def test_a_page_begins_with_one_title(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", _text(page), flags=re.MULTILINE | re.DOTALL)
     assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1
     assert text.startswith("# ")
+
+
+NOT_SECRETS = {
+    "auth.Permission.codename", "axes.AccessLog.session_hash",  # the latter is off
+    "django_celery_beat.PeriodicTask.routing_key", "msgnode.Allocation.allocation_key",
+    "msgnode.ConnectorScript.secrets",  # their names and origins
+    "msgnode.KeptEntry.key", "msgnode.StoredMessage.key", "policies.PolicySet.key",
+    "policies.Policy.key", "policies.Rule.key", "policies.DecisionEntry.passes",
+    "qos.RelayAllocation.key", "registry.GlobalRecord.public_key",
+    "msgnode.Revocation.token",  # digests of what is refused
+    "oauth2_provider.DeviceGrant.device_code", "oauth2_provider.DeviceGrant.user_code",  # off
+}  # fmt: skip
+LOOKS_SECRET = re.compile(
+    r"pass(?!es)|secret|token$|token_hash|_hash$|^name_hash|sealed|webhook|(?<!public_)key$|code$"
+)
+HAS_A_PASSWORD = re.compile(r"(?<!RUNTIME)(?<!PUBLIC)(?<!REGISTRY)(?<!RECORD)_URL$")
+
+
+def test_the_table_of_secrets_has_every_secret_that_is_stored_or_set() -> None:
+    from django.apps import apps
+
+    from msgnode.identity.sealed_secrets import COLUMNS
+
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    table = page.partition("## Secrets")[2].partition("### The key of the node")[0]
+    named = set(CODE.findall(table))
+    stored = {
+        model._meta.label
+        for model in apps.get_models()
+        for field in model._meta.concrete_fields
+        if LOOKS_SECRET.search(field.name) and not field.is_relation
+        and f"{model._meta.label}.{field.name}" not in NOT_SECRETS
+    }  # fmt: skip
+    assert {model for _, model, _ in COLUMNS} <= stored, "the pattern finds what is known"
+    settings = {
+        name
+        for name in re.findall(r"^#?([A-Z_]+)=", EXAMPLE, re.MULTILINE)
+        if re.search(r"SECRET|PASSWORD|(?<!PUBLIC)_KEY$", name) or HAS_A_PASSWORD.search(name)
+    }
+    assert {"SECRET_KEY", "DATABASE_URL", "RECORD_PSEUDONYM_KEY"} <= settings
+    assert sorted((stored | settings) - named) == []

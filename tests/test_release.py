@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,15 @@ def test_a_release_that_is_there_is_not_replaced(checkout: Path) -> None:
     commit(checkout)
     (checkout / "dist" / "release").mkdir(parents=True)
     assert "is there already" in refusal(checkout)
+
+
+def test_the_notices_have_each_package_and_the_text_of_its_licence() -> None:
+    said = subprocess.run(
+        [sys.executable, ROOT / ".ci" / "licences", "--notices"],
+        capture_output=True, text=True, timeout=60, check=True,
+    ).stdout  # fmt: skip
+    for words in ("\ndjango 5", "\nwebsockets ", "Redistribution and use in source", "GPLv2"):
+        assert words in said, words
 
 
 def test_an_archive_is_decided_by_its_content_alone(
@@ -135,6 +145,6 @@ def test_all_is_made_twice_equal_and_works_in_an_empty_place(tmp_path: Path) -> 
     assert "have the same digests" in done.stdout
     made = source / "dist" / "release"
     assert _verifies(made) and _check(made) == 0
-    kinds = (".whl", ".tar.gz", ".tgz", ".sbom.json", ".requirements.lock", "-docs.tar.gz")
-    for kind in kinds:
+    kinds = (".whl", ".tar.gz", ".tgz", ".sbom.json", ".requirements.lock")
+    for kind in (*kinds, ".notices.txt", "-docs.tar.gz"):
         assert any(path.name.endswith(kind) for path in made.iterdir()), kind

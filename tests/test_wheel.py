@@ -82,6 +82,7 @@ def test_it_has_every_file_that_is_no_test_and_no_other(wheel: Path) -> None:
         metadata = next(name for name in archive.namelist() if name.endswith("/METADATA"))
         told = archive.read(metadata).decode()
     assert names == expected
+    assert "License-File: msgnode/runtime/js/src/vendor/LICENSE" in told
     for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines():
         if name := re.match(r"[\w-]+", line):
             assert re.search(rf"^Requires-Dist: {name[0]}\b", told, re.MULTILINE | re.IGNORECASE)

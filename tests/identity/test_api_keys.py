@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 from datetime import timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
@@ -118,6 +120,22 @@ def test_rotated_the_old_secret_works_for_a_while() -> None:
     assert (Program(old).read(), Program(new).read()) == (200, 200)
     ApiKey.objects.update(previous_until=timezone.now())
     assert (Program(old).read(), Program(new).read()) == (401, 200)
+
+
+def test_a_command_rotates_a_key_shows_it_once_and_says_so_in_the_audit() -> None:
+    row, old = key("registry:read")
+    out = StringIO()
+    call_command("api_key", "--rotate", row.name, stdout=out)
+    new = out.getvalue().strip()
+    assert (Program(old).read(), Program(new).read()) == (200, 200)
+    assert new != old
+    entry = AuditEntry.objects.get(action="apikey.rotate")
+    assert (entry.object, entry.after) == (row.name, {"secret": "new"})
+    out = StringIO()
+    call_command("api_key", stdout=out)
+    assert row.prefix in out.getvalue() and new.split("_")[2] not in out.getvalue()
+    with pytest.raises(CommandError, match="There is no API key nobody"):
+        call_command("api_key", "--rotate", "nobody")
 
 
 def test_only_a_hash_is_kept() -> None:
