@@ -35,6 +35,7 @@ class Found(NamedTuple):
     hyperty: str
     at: float
     called: str = ""
+    is_refused: bool = False  # a policy keeps the gateway from looking
 
 
 class UserLookups:
@@ -54,6 +55,11 @@ class UserLookups:
     def is_looking(self, user: str) -> bool:
         """Whether somebody waits for an answer about a user."""
         return user in self._looking
+
+    def is_refused(self, user: str) -> bool:
+        """Whether the last answer about a user was that he must not be looked up."""
+        known = self._found.get(user)
+        return known is not None and known.is_refused
 
     def age(self, user: str) -> float:
         """How old the last answer about a user is, in seconds."""
@@ -84,12 +90,12 @@ class UserLookups:
             return
         entries = body.get("value") if code == 200 else None
         urls = list(entries)[:MAX_ENTRIES] if isinstance(entries, dict) else []
-        self._here.when_known(urls, partial(self._choose, user, entries))
+        self._here.when_known(urls, partial(self._choose, user, entries, code == 403))
 
-    def _choose(self, user: str, entries: Any) -> None:
+    def _choose(self, user: str, entries: Any, is_refused: bool) -> None:
         is_of = partial(self._is_of, user)
         called = preferred(entries, is_of, CALL_RESOURCES)
-        found = Found(preferred(entries, is_of), self._clock(), called)
+        found = Found(preferred(entries, is_of), self._clock(), called, is_refused)
         remember(self._found, user, found)
         for each in self._looking.pop(user, ()):
             each(found)

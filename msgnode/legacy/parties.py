@@ -14,12 +14,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from msgnode.core.errors import Forbidden, Unavailable
+from msgnode.core.errors import Forbidden, NodeError, Unavailable
 from msgnode.core.messages import Message
 
 from .address_pool import AddressPool, is_lent
 from .lookups import Found, UserLookups, remember
-from .network import Here, LegacySettings, NotSupported
+from .network import Answer, Here, LegacySettings, NotSupported
 
 MAX_HELD = 1_000
 """Messages from there that wait for a look-up."""
@@ -141,15 +141,23 @@ class Parties:
         self._here.refused(f"{name} is lent to nobody who takes anything from {their[:200]}")
         return ""
 
+    def nobody(self, name: str) -> NodeError:
+        """Why nobody takes what is sent to a name of ours: a policy, or there is none."""
+        user = "" if is_lent(name) else self._user_of(name)
+        if user and self.lookups.is_refused(user):
+            return Forbidden("This node takes nothing from there.")
+        return Answer(480, "Nobody is there.")
+
     def deliver(self, their: str, name: str, text: str, said: Said) -> None:
-        """Give a message to whom it is for; `said` is called with 480 if nobody takes it."""
+        """Give a message to whom it is for; `said` is called with why nobody takes it, too."""
         self.find(their, name, partial(self._deliver, their, name, text, said, False))
 
     def _deliver(
         self, their: str, name: str, text: str, said: Said, is_fresh: bool, hyperty: str
     ) -> None:
         if not hyperty:
-            said(480, "Nobody is there.")
+            nobody = self.nobody(name)
+            said(nobody.code, nobody.description)
             return
 
         def answered(code: int, body: dict[str, Any]) -> None:

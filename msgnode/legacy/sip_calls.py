@@ -22,7 +22,7 @@ from functools import partial
 from itertools import count
 from typing import Protocol
 
-from msgnode.core.errors import BadMessage, Conflict, NodeError, NotFound
+from msgnode.core.errors import BadMessage, Conflict, NodeError
 
 from .calls import MAX_CALLS, Call, Calls, CallState
 from .descriptions import Candidate, Description, sdp_fault
@@ -450,7 +450,7 @@ class SipCalls:
         if hyperty:
             self._pass(dialog, "offer", text, False, changed, self._refuse)
         else:
-            self._refuse(dialog, NotFound("Nobody is there."))
+            self._refuse(dialog, self._parties.nobody(dialog.name))
 
     def _refuse(self, dialog: Dialog, error: NodeError) -> None:
         if dialog.served is not None:

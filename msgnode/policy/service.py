@@ -96,10 +96,11 @@ class NodeAttributeSource:
     def peer_of(self, address: str) -> str | None:
         """The domain whose node a message to the address goes to, if it leaves this one."""
         table = self._table
-        if not table.peers or table.listeners(address) or address in table.learned:
+        if not table.peers or table.listeners(address) or table.at_runtime(address) is not None:
             return None
-        if table.at_runtime(address) is not None or table.peer_of(address) is None:
-            return None
+        peer, learned = table.peer_of(address), table.learned.get(address)
+        if peer is None or (learned is not None and learned.runtime_url != peer.runtime_url):
+            return None  # learned of the peer's session: who has written from there is there
         return addresses.parse(address).home
 
     def way_of(self, peer: str) -> str:

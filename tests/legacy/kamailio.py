@@ -283,11 +283,11 @@ async def phone(server: Kamailio, name: str = "bob", contact: str = "") -> Async
 class Sound(asyncio.DatagramProtocol):
     """The media of a plain phone: it plays a tone of 400 Hz as PCMU over RTP, and hears.
 
-    `loudness` is the mean of what it has heard in the loudest packet so far, 32,124 at most.
+    `energy` is that of what it has heard so far: 0.5 for a second of the loudest tone there can be.
     """
 
     def __init__(self) -> None:
-        self.loudness = 0.0
+        self.energy = 0.0
         self._playing: asyncio.Task[None] | None = None
         self._linear = [self._decoded(each) for each in range(256)]
         wave = [8_000 * math.sin(2 * math.pi * each / 20) for each in range(20)]
@@ -311,8 +311,7 @@ class Sound(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, _: Any) -> None:
         if len(data) > 12 and data[1] & 127 == 0:
-            heard = [abs(self._linear[each]) for each in data[12:]]
-            self.loudness = max(self.loudness, sum(heard) / len(heard))
+            self.energy += sum((self._linear[each] / 32_768) ** 2 for each in data[12:]) / 8_000
 
     @property
     def sdp(self) -> str:

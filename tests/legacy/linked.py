@@ -79,7 +79,10 @@ class Node:
             return
         if told["to"] == REGISTRY:
             found = self.registry.get(told["body"]["resource"])
-            body = {"code": 200, "value": found} if found else {"code": 404}
+            refused = {"code": self.codes.get(REGISTRY, 404)}
+            body = (
+                {"code": 200, "value": found} if found and REGISTRY not in self.codes else refused
+            )
         else:
             code = self.codes.get(told["to"], 200)
             if code is None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,9 @@ from tests.client import Client, code
 from tests.federation.nodes import until_row
 from tests.issuer import Issuer, enter
 from tests.length import length
-from tests.node import running
+from tests.node import eventually, running
 from tests.ports import free_port
+from tests.runtime.tls_front import certificate, tls_front
 from tests.stubs.conftest import FLAGS
 
 from .fake_proxy import SDP
@@ -59,14 +62,19 @@ window.RTCPeerConnection = class extends Plain {
   constructor(...how) { super(...how); all.push(this); }
 };
 window.heard = async () => {
-  let level = 0;
+  const sum = [0, 0];
   for (const each of all)
     for (const said of (await each.getStats()).values())
-      if (said.type === "inbound-rtp") level = Math.max(level, said.audioLevel ?? 0);
-  return level;
+      if (said.type === "inbound-rtp") {
+        sum[0] += said.totalAudioEnergy ?? 0;
+        sum[1] += said.totalSamplesDuration ?? 0;
+      }
+  return sum;
 };
 """
-"""How loud what a page hears is at the moment, of 1."""
+"""The energy of what a page has heard, and the seconds that this took."""
+TONE = (8_000 / 32_768) ** 2
+"""The energy of a second of the phone's tone: browsers count the loudest sample of each 10 ms."""
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +84,8 @@ def world(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[
     rows = place / "rows.sqlite3"
     shutil.copy(template, rows)
     enter(rows, issuer.row())
-    settings: dict[str, Any] = {"DOMAIN": A, "FEDERATION": "listed"}
+    settings: dict[str, Any] = {"DOMAIN": A, "FEDERATION": "listed",
+                                "SSL_CERT_FILE": certificate(place)}  # fmt: skip
     with kamailio(place / "kamailio") as server, running(place / "node", rows, **settings) as node:
         (place / "secret").write_text(f"{SECRET}\n")
         node.manage(
@@ -343,13 +352,20 @@ async def _talk(world: World, bob: Phone, media: Sound, chromium: str) -> None:
         assert "RTP/AVP" in offered
         for each in ("ice-ufrag", "fingerprint", "c=IN IP4 0."):  # that is a call on hold
             assert each not in offered
+        assert (await page.evaluate("heard()"))[0] == media.energy == 0
         media.play(offered)
         await page.wait_for_selector("#call-says:has-text('You are talking')")
-        await bob.until(lambda: media.loudness > 500)  # the beep of Chromium's device
+        await bob.until(lambda: media.energy > 0.005)  # the beeps of Chromium's device
+        began = before = [0.0, 0.0]
         async with asyncio.timeout(30):
-            while (heard := await page.evaluate("heard()")) < 0.1:  # noqa: ASYNC110  (its own)
+            while before[0] - began[0] < TONE:  # noqa: ASYNC110  (its own count)
                 await asyncio.sleep(0.1)
-        print(f"the phone heard {media.loudness:.0f} of 32124, the browser {heard:.2f} of 1")
+                before = await page.evaluate("heard()")
+                began = before if not began[0] else began
+        power = (before[0] - began[0]) / (before[1] - began[1])
+        print(f"browser -> phone: energy {media.energy:.4f}; phone -> browser: {before[0]:.4f}, "
+              f"{power:.4f} a second of {TONE:.4f} played")  # fmt: skip
+        assert 0.5 * TONE < power < 1.5 * TONE
         await page.click("#hang-up")
         await bob.until(lambda: of(bob, "BYE"))
         await browser.close()
@@ -390,6 +406,66 @@ def figures(way: str, number: int, began: float, cpu: Any, process: psutil.Proce
     print(f"{way}: {number / (time.monotonic() - began):.0f}/s, {each:.0f} us each")
 
 
+async def until_code(said: Callable[[], Coroutine[Any, Any, int]], wanted: int) -> None:
+    """Ask again and again, until a change of policies has reached the worker."""
+    async with asyncio.timeout(20):
+        while await said() != wanted:
+            await eventually()
+
+
+async def test_case_56_policies_refuse_what_comes_and_goes_by_the_way_and_the_scheme(
+    world: World, tmp_path: Path
+) -> None:
+    await world.live()
+    texts: list[str] = []
+
+    def enforce(*source: str) -> None:
+        world.node.manage("policy_import", *source, "--replace", "--mode", "enforce", "--publish")
+
+    def only(**condition: str) -> str:
+        each: list[Any] = [{name: {"equals": value}} for name, value in condition.items()]
+        each.append({"not": {"actionType": {"equals": "response"}}})
+        rule = {"id": "legacy", "effect": "deny", "condition": {"and": each}}
+        policy = {"id": "legacy", "target": {}, "rules": [rule]}
+        (tmp_path / "rules").write_text(json.dumps([{"id": "legacy", "policies": [policy]}]))
+        return str(tmp_path / "rules")
+
+    async with world.alice() as alice, phone(world.server) as bob:
+
+        async def out() -> int:
+            return (await codes(alice, [await say(alice, "out", BOB)]))[0]
+
+        async def into() -> int:
+            answering = asyncio.create_task(answer_all(alice, texts))
+            answer = await bob.write_to(ALICES, "in")
+            answering.cancel()
+            await asyncio.wait([answering])
+            return answer.code
+
+        try:
+            assert await into() == 200
+            await asyncio.to_thread(enforce, "--readymade", "foreign-closed")
+            await until_code(into, 403)  # nobody is looked up for him
+            number = len(texts)
+            assert await out() == 200  # what is asked of him he answers
+            assert await into() == 403  # though she has written to him
+            await asyncio.to_thread(enforce, only(peerWay="legacy", dstScheme="sip", peer=DOMAIN))
+            await until_code(out, 403)
+            assert await into() == 200
+            await asyncio.to_thread(enforce, only(peerWay="legacy", srcScheme="sip"))
+            await until_code(into, 403)
+            assert await out() == 200
+            await asyncio.to_thread(enforce, only(peerWay="legacy"))
+            await until_code(out, 403)
+            assert await into() == 403
+            assert len(texts) == number + 1
+            await asyncio.to_thread(enforce, only(peerWay="node"))  # another way is not meant
+            await until_code(out, 200)
+            assert await into() == 200
+        finally:
+            await asyncio.to_thread(enforce, only(peerWay="node"))
+
+
 async def test_case_33_a_wrong_password_is_refused_until_it_is_mended(world: World) -> None:
     await world.live()
     wrong = world.node.data_dir / "wrong"
@@ -406,11 +482,20 @@ async def test_case_33_a_wrong_password_is_refused_until_it_is_mended(world: Wor
     assert not re.search(r"pw-(guest|gateway|\{)|another-|response=", said)  # case 53
 
 
-async def test_a_websocket_carries_it_too(world: World) -> None:
-    change = ("peers", "add", DOMAIN, "--sip", f"127.0.0.1:{world.server.port}", "--component",
-              GATEWAY, "--per-minute", "1000000", "--pool", "20", "--transport")  # fmt: skip
-    await changed(world, *change, "ws")
+@pytest.mark.parametrize("transport", ["ws", "wss"])
+async def test_a_websocket_carries_it_too(world: World, transport: str) -> None:
+    add = ("peers", "add", DOMAIN, "--component", GATEWAY, "--per-minute", "1000000", "--pool",
+           "20", "--sip")  # fmt: skip
+    plain = f"127.0.0.1:{world.server.port}"
+    front = (
+        tls_front(world.server.port, Path(world.node.environment["SSL_CERT_FILE"]))
+        if transport == "wss"
+        else nullcontext()
+    )
     try:
+        with front as port:
+            place = f"127.0.0.1:{port}" if port else plain
+            await changed(world, *add, place, "--transport", transport)
         async with world.alice() as alice, phone(world.server) as bob:
             assert await codes(alice, [await say(alice, "by websocket", BOB)]) == [200]
             picks_up(bob)
@@ -421,4 +506,4 @@ async def test_a_websocket_carries_it_too(world: World) -> None:
             assert (await bob.ask("BYE", uri, "", *routes, call=dialog)).code == 200
             await alice.expect(type="delete")
     finally:
-        await changed(world, *change, "tcp")
+        await changed(world, *add, plain, "--transport", "tcp")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
+import statistics
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -340,6 +341,38 @@ async def test_case_7_a_frozen_server_is_waited_for_and_then_answered_504(world:
         assert code(answer) == 200
         assert await codes(alice, [await say(alice, "after")]) == [200]
         await bob.until(lambda bob: {"stored", "after"} <= set(bob.texts))
+
+
+async def test_case_21_a_client_that_reads_nothing_holds_nobody_else_back(world: World) -> None:
+    await world.live()
+    number, portion, size = length(120, 1_200), 20, 50_000  # 6 MB, or 60
+    process = psutil.Process(world.node.pid)
+
+    async def took(client: Client) -> float:
+        began = time.monotonic()
+        assert await codes(client, [await say(client, "quick", f"xmpp://{DOMAIN}/carol")]) == [200]
+        return time.monotonic() - began
+
+    async with (
+        world.alice() as alice, world.alice("carl") as carl, user(world.server) as bob,
+        user(world.server, "carol") as carol,
+    ):  # fmt: skip
+        usual = statistics.median([await took(carl) for _ in range(20)])
+        transport: Any = bob.transport
+        transport.pause_reading()
+        sizes, times, said = [], [], []
+        for _ in range(0, number, portion):
+            ids = [await say(alice, "x" * size) for _ in range(portion)]
+            times += [await took(carl) for _ in range(5)]
+            said += await codes(alice, ids)
+            sizes.append(process.memory_info().rss)
+        print({n: said.count(n) for n in set(said)}, [n >> 20 for n in sizes],
+              f"all {usual * 1e3:.0f}, then {statistics.median(times) * 1e3:.0f} ms")  # fmt: skip
+        assert set(said) <= {200, 429, 503}
+        assert max(sizes) - sizes[1] < 16 * 1024 * 1024
+        transport.resume_reading()
+        await bob.until(lambda bob: len(bob.texts) >= said.count(200))
+        assert len(carol.texts) == 20 + len(times)
 
 
 async def test_case_60_ten_thousand_messages_each_way_leave_memory_as_it_was(world: World) -> None:

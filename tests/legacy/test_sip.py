@@ -27,7 +27,7 @@ from tests.runtime.tls_front import certificate
 
 from .fake_proxy import ALICES, BOB, SDP, FakeProxy, sip_linked
 from .kamailio import DOMAIN, GATEWAY, Kamailio, Sip, rtpengine, sipp
-from .linked import OURS, OWN
+from .linked import OURS, OWN, REGISTRY
 from .prosody import Prosody
 
 TEXT = "Content-Type: text/plain"
@@ -285,6 +285,14 @@ async def test_case_36_a_lent_address_reaches_its_borrower_and_nobody_else() -> 
         assert (await linked.server.code_of("MESSAGE", "hi", TEXT, to=free)).code == 480
         nobody = f"sip:bob%40{DOMAIN}@{GATEWAY}"
         assert (await linked.server.code_of("MESSAGE", "hi", TEXT, to=nobody)).code == 404
+
+
+async def test_case_56_whom_a_policy_keeps_from_looking_a_user_up_is_told_so() -> None:
+    async with sip_linked() as linked:
+        linked.node.codes[REGISTRY] = 403
+        assert (await linked.server.code_of("MESSAGE", "hi", TEXT)).code == 403
+        assert (await linked.server.code_of("INVITE", SDP)).code == 603
+        assert not linked.created()
 
 
 async def test_case_50_what_is_not_taken_is_said_by_its_code() -> None:

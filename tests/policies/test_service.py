@@ -239,6 +239,10 @@ def test_the_directory_knows_which_messages_leave_for_another_node():
     table.legacy = frozenset({"b.example"})
     assert directory.way_of("b.example") == "legacy"
     assert directory.peer_of(visitors) is None, "somebody here has it"
+    table.learn(theirs, BOB)
+    assert directory.peer_of(theirs) == "b.example", "who has written from there is there"
+    table.learn(theirs, Listener("alice", None))
+    assert directory.peer_of(theirs) is None, "it was learned of somebody here"
     assert directory.peer_of("hyperty://localhost/1") is None
 
 
