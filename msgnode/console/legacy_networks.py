@@ -28,6 +28,13 @@ _HELP = (
 )
 
 
+_OF_OTHERS = {
+    LegacyNetwork.Network.XMPP: ("transport", "media"),
+    LegacyNetwork.Network.SIP: ("wants_receipts", "trusted"),
+}
+"""The fields that a network of a kind does not have; a script's may be any."""
+
+
 class LegacyNetworkForm(forms.ModelForm):
     """The form of a row, with validation."""
 
@@ -56,7 +63,7 @@ class LegacyNetworkAdmin(PeerAdmin):
     form = LegacyNetworkForm
     list_display = (
         "domain",
-        "network",
+        "speaks",
         "what_was_decided",
         "state",
         "waits",
@@ -75,6 +82,16 @@ class LegacyNetworkAdmin(PeerAdmin):
         "host", "port", "transport", "component", "media", "trusted", "sealed", "decision",
     )  # fmt: skip
     actions: ClassVar[tuple[str, ...]] = ("pause", "resume", "block", "restart", "discard")
+
+    @admin.display(description="Network", ordering="network")
+    def speaks(self, row: LegacyNetwork) -> str:
+        """What it speaks, without what the gateway is there."""
+        return row.get_network_display().partition(" (")[0]
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """Those that its kind has; for one that is added, all."""
+        others = _OF_OTHERS.get(obj.network, ()) if obj is not None else ()
+        return tuple(name for name in self.fields if name not in others)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         kept = ("domain", "network") if obj is not None else ()

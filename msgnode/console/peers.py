@@ -34,7 +34,8 @@ def _last(way: dict[str, Any]) -> str:
     if "passed_at" in way:
         told.append((way["passed_at"], f"passed {_clock(way['passed_at'])}"))
     if "failed_at" in way:
-        told.append((way["failed_at"], f"error {_clock(way['failed_at'])}: {way['error']}"))
+        error = str(way["error"]).rstrip(".")
+        told.append((way["failed_at"], f"error {_clock(way['failed_at'])}: {error}"))
     return "; ".join(text for _, text in sorted(told, reverse=True))
 
 
