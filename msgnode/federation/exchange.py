@@ -241,6 +241,11 @@ class PeerExchange:
 
     def take(self) -> bytes | None:
         """Remove and return the next message in its form for the stub; it counts as sent."""
+        message = self.take_message()
+        return crossing.outgoing(message) if message is not None else None
+
+    def take_message(self) -> Message | None:
+        """Remove and return the next message as it came; it counts as sent."""
         one = self.queue.take(untried=self._is_trying())
         if one is None:
             return None
@@ -265,7 +270,7 @@ class PeerExchange:
         self.out.passed()
         if self._on_send is not None:
             self._on_send(one.message.sender)
-        return crossing.outgoing(one.message)
+        return one.message
 
     def expire(self, ended: str = "") -> None:
         """Answer what has waited too long, forget old requests; `ended`: why the last stub did."""

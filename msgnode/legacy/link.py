@@ -248,22 +248,30 @@ class LegacyLink:
 
     def _look(self) -> None:
         """Do what is due, and set the timer for what is due next."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         with FAULTS.kept_to("legacy network"):
             self._do_what_is_due()
         self._set_timer()
 
     def _set_timer(self) -> None:
-        if self._timer is not None:
+        """Have `_look` be called when something is due, or a second earlier: timers cost time."""
+        due = min(self.exchange.due, self.network.due)
+        if self._asked:
+            due = min(due, next(iter(self._asked.values())).until)
+        if self.state == LIVE:
+            due = min(due, self.subscriptions.due)
+        if self.state == STOPPED:
+            due = math.inf
+        if self._timer is not None and not self._looks_at <= due <= self._looks_at + 1.0:
             self._timer.cancel()
             self._timer = None
-        self._looks_at = min(self.exchange.due, self.network.due)
-        if self._asked:
-            self._looks_at = min(self._looks_at, next(iter(self._asked.values())).until)
-        if self.state == LIVE:
-            self._looks_at = min(self._looks_at, self.subscriptions.due)
-        if self._looks_at < math.inf and self.state != STOPPED:
-            after = max(_LEAST_PAUSE, self._looks_at - time.monotonic())
-            self._timer = asyncio.get_running_loop().call_later(after, self._look)
+        if self._timer is None:
+            self._looks_at = due
+            if due < math.inf:
+                after = max(_LEAST_PAUSE, due - time.monotonic())
+                self._timer = asyncio.get_running_loop().call_later(after, self._look)
 
     def _do_what_is_due(self) -> None:
         now = time.monotonic()
@@ -321,8 +329,7 @@ class LegacyLink:
         self._is_pumping = True
         try:
             self.subscriptions.pump()
-            while self.network.has_room and (frame := self.exchange.take()) is not None:
-                message = messages.parse(frame)
+            while self.network.has_room and (message := self.exchange.take_message()) is not None:
                 try:
                     self.network.send(message)
                 except NodeError as error:

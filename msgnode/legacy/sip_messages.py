@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.request import parse_http_list
 
-from sipmessage import URI, Address, CSeq, Via
+from sipmessage import URI, Address, Via
 from sipmessage.message import COMPACT_FORMS
 
 from .network import Lost
@@ -48,6 +48,7 @@ _FOLDED = re.compile(r"\r\n[ \t]+")
 _TOKEN = re.compile(r"[A-Za-z0-9.!%*_+`'~-]{1,40}")
 _BREAKS = re.compile(r"[\r\n\0]")
 _BRACKETS = re.compile(r"<([^<>]*)>")
+_BRANCH = re.compile(r";\s*branch\s*=\s*([^\s;,]+)", re.I)
 _VALUE = re.compile(r'(?:"(?:\\.|[^"\\])*(?:"|\\?$)|<[^<>]*>?|[^,"<])+')
 """What ends with the line if it is not closed is one value, too: nothing is read twice."""
 
@@ -175,19 +176,20 @@ class Incoming:
 def parsed(data: bytes) -> Incoming:
     """A message as it came; one that is no SIP at all has neither a method nor a code."""
     head, _, body = data.partition(b"\r\n\r\n")
-    text = head.decode("utf-8", "surrogateescape")
-    first, *lines = _FOLDED.sub(" ", text).split("\r\n")
+    text = _FOLDED.sub(" ", head.decode("utf-8", "surrogateescape"))
+    first, *lines = text.split("\r\n")
     message = Incoming(body=body)
     if not text.isascii() and any("\udc80" <= each <= "\udcff" for each in text):
         message.fault = "A header is not in UTF-8."
+    if not _has_lines(text, len(lines)):
+        message.fault = "A line of the head has a break."
+        lines = [_BREAKS.sub(" ", each) for each in lines]
     for line in lines:
-        if _BREAKS.search(line):
-            message.fault, line = "A line of the head has a break.", _BREAKS.sub(" ", line)
         name, colon, value = line.partition(":")
-        name = name.strip().lower()
-        if not colon or not _TOKEN.fullmatch(name):
+        known = _name_in(name)
+        if not (colon and known):
             message.fault = message.fault or "A line of the head is no header."
-        message.headers.setdefault(_COMPACT.get(name, name), []).append(value.strip())
+        message.headers.setdefault(known, []).append(value.strip())
     _read_first(message, first)
     if not message.fault:
         try:
@@ -195,6 +197,18 @@ def parsed(data: bytes) -> Incoming:
         except (ValueError, TypeError, AttributeError, LookupError, RecursionError):
             message.fault = "A header cannot be read."
     return message
+
+
+def _has_lines(head: str, breaks: int) -> bool:
+    """Whether a head has so many breaks of lines, and no others."""
+    return head.count("\r") == breaks == head.count("\n") and "\0" not in head
+
+
+@lru_cache(REMEMBERED)
+def _name_in(text: str) -> str:
+    """The name of a header in its usual form, "" if it is none."""
+    name = text.strip().lower()
+    return _COMPACT.get(name, name) if _TOKEN.fullmatch(name) else ""
 
 
 def _read_first(message: Incoming, line: str) -> None:
@@ -219,19 +233,24 @@ def _read_names(message: Incoming) -> None:
             message.fault = message.fault or f"There is no {name.title()}."
     if message.fault:
         return
-    numbered = CSeq.parse(message.first("cseq")[:80])
-    if not message.code or numbered.method == "INVITE":  # of other responses nobody asks
+    number, method = message.first("cseq")[:80].split()
+    if message.method not in ("", method) or not number.isdecimal() or int(number) >= 2**31:
+        raise ValueError
+    message.number, message.method = int(number), method
+    if not message.code or method == "INVITE":  # of other responses nobody asks
         message.sender = address_of(message.first("from"))
         message.to = address_of(message.first("to"))
         if message.sender is None or message.to is None:
             raise ValueError
-    via = Via.parse_many(split_list(message.first("via"))[0][:MAX_VALUE])[0]
-    message.number, message.branch = numbered.sequence, via.parameters.get("branch") or ""
+    top = message.first("via")[:MAX_VALUE]
+    if message.code:  # it has our Via, as we wrote it
+        found = _BRANCH.search(top)
+        message.branch = found[1] if found else ""
+        return
+    via = Via.parse_many(split_list(top)[0])[0]
+    message.branch = via.parameters.get("branch") or ""
     place = message.branch or f"{message.call_id} {message.number}"
     message.transaction = f"{via.host}:{via.port} {place}"
-    if message.number >= 2**31 or (message.method and numbered.method != message.method):
-        raise ValueError
-    message.method = numbered.method if message.code else message.method
 
 
 @lru_cache(REMEMBERED)
@@ -295,9 +314,10 @@ def written(first: str, headers: Iterable[tuple[str, str]], body: bytes, type_: 
     if type_:
         lines.append(f"Content-Type: {type_}")
     lines.append(f"Content-Length: {len(body)}")
-    if any(map(_BREAKS.search, lines)):
+    head = "\r\n".join((*lines, "", ""))
+    if not _has_lines(head, len(lines) + 1):
         raise ValueError("A header of SIP has one line.")
-    return "\r\n".join((*lines, "", "")).encode("utf-8", "surrogateescape") + body
+    return head.encode("utf-8", "surrogateescape") + body
 
 
 def response(
