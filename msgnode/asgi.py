@@ -27,6 +27,7 @@ from msgnode.console.live.source import Source
 from msgnode.core import database_limit
 from msgnode.core.http_limits import HTTP_LIMITS
 from msgnode.devices.http import ROOT
+from msgnode.federation import link_protocol
 from msgnode.node import Node, get_node
 from msgnode.ops.health import Health
 from msgnode.sessions.consumer import SocketConsumer, StubConnectConsumer
@@ -69,11 +70,13 @@ def websockets(node: Node) -> URLRouter:
     }
     source = Source(parts)
     node.on_drain.append(source.close)
+    links: Any = parts.node_links
     live = LiveConsumer.as_asgi(**source.wiring())
     return URLRouter(
         [
             path("ws", SocketConsumer.as_asgi(**wiring)),
             path("stub/connect", StubConnectConsumer.as_asgi(**wiring)),
+            *([path(link_protocol.PATH, links)] if links is not None else []),
             path("admin/live/", live),
             path("admin/live/session/<uuid:session>/", live),
             path("admin/live/traces/", live, {"is_traces": True}),

@@ -20,7 +20,8 @@ from msgnode.console.live.pages import domains, traces
 from msgnode.console.runtimes import RuntimesPage
 from msgnode.console.search import search
 from msgnode.console.status_api import StatusView
-from msgnode.federation import node_proofs
+from msgnode.federation import link_keys, node_proofs
+from msgnode.federation.link_endpoint import own_node
 from msgnode.federation.node_proofs import own_connection
 from msgnode.identity.provider.card_views import CARD_PATH, CardView, WebFinger
 from msgnode.identity.provider.login import Login
@@ -61,6 +62,7 @@ urlpatterns = [
     path("favicon.ico", favicon),
     re_path(_CATALOGUE, CatalogueView.as_view(), name="catalogue"),
     path(f"{node_proofs.PATH}/<str:domain>/<slug:digest>", own_connection, name="own-connection"),
+    path(link_keys.PATH, own_node, name="own-node"),
     path(CARD_PATH, CardView.as_view(), name="contact-card"),
     path(".well-known/webfinger", WebFinger.as_view(), name="webfinger"),
     path("push/<str:endpoint>", PushView.as_view(), name="push"),

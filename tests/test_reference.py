@@ -41,7 +41,7 @@ _PART = re.compile(r"(section|case|row|item)s? ((?:[A-Z]?\d[\w.]*(?:-|, | and )?
 _STALE = re.compile(
     r"\b[Rr]eference \(?[A-Z]?\d|\b[Tt]able \d+, row|identity reference|registry reference"
 )
-_NUMBERED = re.compile(r"def test_cases?_((?:p?\d+_(?:(?:and|to)_)?)+)")
+_NUMBERED = re.compile(r"def test_cases?_((?:[pl]?\d+_(?:(?:and|to)_)?)+)")
 _RUNTIME = re.compile(r"def test_((?:r\d+_)+)|\(\s?\"(R\d+) ")
 _P2P = re.compile(r"\btest\(\s?\"((?:P\d+ )+)")
 
@@ -157,8 +157,8 @@ def _each_named() -> Iterator[tuple[str, str, str]]:
             yield "p2p", number, "msgnode/runtime/python/tests/test_p2p.py"
     for file, text in files():
         for found in () if file.startswith(_OF_NO_PAGE) else _NUMBERED.finditer(text):
-            for number in re.findall(r"p?\d+", found[1]):
-                plain = number.upper() if number[0] == "p" else str(int(number))
+            for number in re.findall(r"[pl]?\d+", found[1]):
+                plain = number.upper() if number[0] in "pl" else str(int(number))
                 yield _page_of(file, plain), plain, file
         if file.startswith(_OF_RUNTIMES):
             for names, single in _RUNTIME.findall(text):

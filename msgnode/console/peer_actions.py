@@ -107,7 +107,9 @@ def act(action: str, peer: Peer, actor: str, digest: str = "") -> str:
         if why := ACTIONS[action](peer, actor, digest):
             raise Conflict(why)
     if action == "approve":
-        done = f"the stub {peer.approved_digest[:12]} may run"
+        stub = f"the stub {peer.approved_digest[:12]} may run" if peer.approved_digest else ""
+        keys = "the keys of its node count" if peer.node_keys else ""
+        done = ", and ".join(filter(None, (stub, keys)))
     else:
         done = _DONE.get(action) or peer.get_decision_display()
     return f"{peer.domain}: {done}."
@@ -188,4 +190,5 @@ def decision_word(peer: Peer) -> str:
     """The decision, and whether another stub awaits one."""
     is_other = peer.found_digest and peer.approved_digest not in ("", peer.found_digest)
     word = peer.get_decision_display() + (", another stub waits" if is_other else "")
+    word += ", keys of its node wait" if store.keys_wait(peer) else ""
     return word + (", its stub is not signed" if store.is_unsigned(peer) else "")

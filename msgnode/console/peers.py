@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -105,7 +106,7 @@ class PeerAdmin(AuditedAdmin):
     fields: ClassVar[tuple[str, ...]] = (
         "domain", "url", "hosts", "keys", "kind", "seems", "visitors",
         "what_was_decided", "state", "state_at", "last_error",
-        "waits", "traffic", "way_out", "way_in", "sandbox",
+        "waits", "traffic", "way_out", "way_in", "carrier", "sandbox",
         "found_digest", "signature", "looked_at", "discovery",
         "approved_digest", "approved_by", "approved_at", "offered",
         "found_configuration", "found_source",
@@ -178,6 +179,21 @@ class PeerAdmin(AuditedAdmin):
     @admin.display(description="last from it")
     def way_in(self, peer: Peer) -> str:
         return _last(store.figures_of(peer).get("in", {}))
+
+    @admin.display(description="carried by")
+    def carrier(self, peer: Peer) -> str:
+        """The way of the messages; of a link its window, its round trip, and the key."""
+        lately = store.figures_of(peer)
+        if not (link := lately.get("link")):
+            return str(lately.get("way", ""))
+        if not link["open"]:
+            return f"{lately['way']}; there is no link: {link['error'] or 'it is dialled'}"
+        days = (time.time() - link["key_since"]) / 86_400
+        waits = f"{link['unacknowledged']} of {link['window']} batches unacknowledged"
+        size, oldest = link["unacknowledged_bytes"], link["oldest_unacknowledged_ms"]
+        took = f"round trip {link['round_trip_ms']:,} ms"
+        key = f"key {link['key']}, which counts for {days:.0f} days"
+        return f"{lately['way']}: {waits} ({size:,} bytes, oldest {oldest:,} ms), {took}, {key}"
 
     @admin.display(description="its sandbox")
     def sandbox(self, peer: Peer) -> str:

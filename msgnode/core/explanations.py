@@ -347,8 +347,8 @@ ALARMS: Mapping[str, Explanation] = {
         "and clear the alarm.",
     ),
     "stub-changed": Explanation(
-        "A peer offers another protostub",
-        "The approved protostub continues to run.",
+        "A peer offers another protostub, or other keys",
+        "The approved protostub continues to run. Keys that are not approved make no link.",
         "Look at the new source under Peers and approve it, which clears the alarm; or ask the "
         "other domain.",
     ),

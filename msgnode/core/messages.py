@@ -187,6 +187,22 @@ class Message(msgspec.Struct, eq=False, gc=False):
         envelope["body"] = msgspec.Raw(marked)
         return _encode(envelope)
 
+    def unmarked(self) -> bytes | None:
+        """The frame without the marks that `forwarded` put first; None if it is no plain one."""
+        body = self.body
+        if self._plain:
+            for marks in _FIRST_MARKS.values():
+                if body.startswith(marks):
+                    head = self.frame[: -1 - len(body)]
+                    return b"%b{%b}" % (head, body[len(marks) :])
+        return None
+
+    @property
+    def is_unmarked(self) -> bool:
+        """Whether a plain frame has none of these marks, wherever."""
+        said = self.identity_fields
+        return self._plain and said.auth is EMPTY and said.assertedIdentity is EMPTY
+
     def _copy_for(
         self, to: str, auth: bool, asserted: bool, crosses: bool, said: IdentityFields
     ) -> bytes:

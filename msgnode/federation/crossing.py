@@ -35,11 +35,15 @@ def outgoing_fault(message: Message, own: str) -> str:
 
 def outgoing(message: Message) -> bytes:
     """A message in the form for the stub of a peer."""
+    if (frame := message.unmarked()) is not None:
+        return frame
     return _without(message, _MARKS)
 
 
 def incoming(message: Message) -> bytes:
     """A message of a peer in the form in which it is carried here."""
+    if message.is_unmarked and not (b"via" in message.body or b"\\" in message.body):
+        return message.frame
     return _without(message, (*_MARKS, "via"))
 
 

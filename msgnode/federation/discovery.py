@@ -20,6 +20,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Generic, TypeVar
@@ -39,8 +40,9 @@ from msgnode.core.faults import FAULTS
 from msgnode.net.http import HttpClient, NoAnswer, NotAllowed
 from msgnode.storage.alarms import PEER_PENDING, STUB_CHANGED
 
-from . import crossing, descriptor, store
+from . import crossing, descriptor, kinds, link_keys, store
 from .descriptor import BadDescriptor, FoundStub
+from .link_keys import BadNode, FoundNode
 from .sockets import socket_fault
 from .store import PeerRow
 from .stub_signature import BadSignature, signer_of
@@ -137,15 +139,21 @@ class KnownPeers:
     async def _look(self, domain: str, row: PeerRow | None) -> NodeError | None:
         """Look for a stub, and store it; return why there is none."""
         place = row.place if row is not None else store.NO_PLACE
+        is_open = self._mode == "open"
         try:
             found = await find(self._http, domain, *place, self._must_be_signed)
         except NodeError as error:
+            may_have_link = row is not None and (row.kind == kinds.OURS or bool(row.node_keys))
+            node = await self._node(domain, place) if may_have_link else None
+            if node is not None:
+                note = partial(store.note_node, domain, node, place, is_open)
+                self._tell_of_keys(domain, await result_of(self._writer, note))
             return error
+        node = await self._node(domain, place) if found.kind == kinds.OURS else None
         if not self._is_there(domain, row):
             return None
-        is_open = self._mode == "open"
         what = await result_of(
-            self._writer, partial(store.note_found, domain, found, place, is_open)
+            self._writer, partial(store.note_found, domain, found, place, is_open, node)
         )
         if what == "new":
             text = f"The node of {domain} waits for approval: its stub is {found.digest[:12]}."
@@ -153,7 +161,22 @@ class KnownPeers:
         elif what == "changed":
             text = f"{domain} offers another stub, {found.digest[:12]}; the approved one goes on."
             self._raise_alarm(STUB_CHANGED, domain, text)
+        self._tell_of_keys(domain, what)
         return None
+
+    def _tell_of_keys(self, domain: str, what: str) -> None:
+        if what == "keys":
+            text = f"The node of {domain} has keys for a link that nobody here has approved."
+            self._raise_alarm(STUB_CHANGED, domain, text)
+
+    async def _node(self, domain: str, place: store.Place) -> FoundNode | None:
+        """The keys of the node of a domain, None if it has none that can be used."""
+        try:
+            return await find_node(self._http, domain, place[0])
+        except BadNode as error:
+            text = f"The keys of the node of {domain} cannot be used: {error}."
+            self._raise_alarm(STUB_CHANGED, domain, text)
+            return None
 
     def _is_there(self, domain: str, row: PeerRow | None) -> bool:
         """Whether the row of a domain still has the place that was searched, or is still absent."""
@@ -315,6 +338,16 @@ def _signed(found: FoundStub, keys: str, must_be_signed: bool) -> FoundStub:
             raise BadSignature("Stubs must be signed here, and no key was given for this peer.")
         return found
     return replace(found, signed_by=signer_of(found.content, found.signature, keys))
+
+
+async def find_node(http: HttpClient, domain: str, url: str) -> FoundNode | None:
+    """The keys that a domain publishes of its node. Raises BadNode if they cannot be used."""
+    for base in bases_of(domain, url):
+        with suppress(NoAnswer, NotAllowed):
+            answer = await http.get(f"{base}/{link_keys.PATH}")
+            if answer.status == _OK:
+                return link_keys.read_document(answer.body, domain, time.time())
+    return None
 
 
 def bases_of(domain: str, url: str) -> list[str]:

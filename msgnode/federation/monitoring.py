@@ -222,6 +222,7 @@ def _link_figures(link: Link, before: _Counted, now: _Counted) -> dict[str, Any]
         "oldest_seconds": round(queue.oldest_seconds, 1),
         "round_trip_ms": round(counters.round_trip * 1000, 1),
         "restarts": counters.restarts,
+        **link.carrier(),
         "sandbox_bytes": sandbox.memory_bytes if sandbox is not None and is_running else 0,
         # a restarted sandbox counts from zero
         "sandbox_cpu_percent": round(max(0.0, now.cpu - before.cpu) / seconds * 100, 1),

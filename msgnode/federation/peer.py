@@ -22,13 +22,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgnode.core import messages
 from msgnode.core.back_off import BackOff
 from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import NodeError
 from msgnode.core.faults import FAULTS
+from msgnode.core.messages import Message
 from msgnode.sandbox import pipe
 from msgnode.sandbox.pipe import (
     Loaded,
@@ -106,6 +107,10 @@ class Link(Protocol):
     @property
     def failures_in_a_row(self) -> int:
         """Ends of the connection since it was last live for a minute."""
+        ...
+
+    def carrier(self) -> dict[str, Any]:
+        """What carries the messages (`way`), and how it is, for display."""
         ...
 
     async def run(self) -> None:
@@ -222,6 +227,10 @@ class PeerLink:
         """Ends of the sandbox since it was last live for a minute."""
         return self._restarts.in_a_row
 
+    def carrier(self) -> dict[str, Any]:
+        """What carries the messages, for display."""
+        return {"way": "stub"}
+
     # --- its life ---------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -230,15 +239,19 @@ class PeerLink:
         try:
             while not self._is_stopped:
                 await self._open_session()
-                reason = pipe.shown(await self._serve())
-                if self._session.has_ended:  # the answers below go through it
-                    await self._open_session()
-                self.exchange.fail_asked(f"The stub of {self.peer.domain} ended: {reason}.")
-                self._happens(Event.ENDED, reason)
-                self._look()
-                await self._rest()
+                await self._serve_once()
         finally:
             await self._leave()
+
+    async def _serve_once(self) -> None:
+        """Run one sandbox until its end, and rest."""
+        reason = pipe.shown(await self._serve())
+        if self._session.has_ended:  # the answers below go through it
+            await self._open_session()
+        self.exchange.fail_asked(f"The stub of {self.peer.domain} ended: {reason}.")
+        self._happens(Event.ENDED, reason)
+        self._look()
+        await self._rest()
 
     async def stop(self) -> None:
         """Disconnect from the peer, and stop serving it."""
@@ -269,13 +282,17 @@ class PeerLink:
         """Replace the stub: queued messages stay, pending requests get some more time."""
         self.peer, is_live = stub, self.state == LIVE
         self._happens(Event.IS_REPLACED)
+        await self._take_leave(is_live)
+        self.hurry()
+        self._kill("another stub takes its place")
+
+    async def _take_leave(self, is_live: bool) -> None:
+        """Wait for what the stub still owes, and have it close its session."""
         if is_live:
             with suppress(TimeoutError):
                 async with asyncio.timeout(DRAIN_SECONDS):
                     await self.exchange.answered()
         await self._say_good_bye()
-        self.hurry()
-        self._kill("another stub takes its place")
 
     def abort(self) -> None:
         """Stop serving the peer at once, without disconnecting."""
@@ -591,18 +608,23 @@ class PeerLink:
                 self.subscriptions.suspect()
                 self._look()
             return
-        try:
-            frame = self.exchange.taken_in(message)
-        except NotCarried as refusal:
-            self._refused(str(refusal))
-            return
         self._held = self._held + 1 if self._session.is_held_back else 0
         if self._held > MAX_HELD:
             self._kill("it says more than the node can carry")
             return
+        self._taken_in(message)
+
+    def _taken_in(self, message: Message) -> str:
+        """Carry a message of the peer; return why it is not carried, "" if it is."""
+        try:
+            frame = self.exchange.taken_in(message)
+        except NotCarried as refusal:
+            self._refused(str(refusal))
+            return str(refusal)
         self._session.say(frame)
         if self.exchange.queue:  # what has waited for this response may pass
             self._pump()
+        return ""
 
     def _refused(self, why: str) -> None:
         self.exchange.refused_here(why)

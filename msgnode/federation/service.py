@@ -17,7 +17,9 @@ Rules
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -37,6 +39,9 @@ from msgnode.storage.control import Handler
 from . import discovery, kinds, store
 from .discovery import KnownPeers
 from .held_subscriptions import Observed
+from .link_protocol import ELSEWHERE, NOT_ALLOWED, LinkFault
+from .link_wire import OwnNode, Wire
+from .linked_peer import LinkedPeer, LinkTo
 from .monitoring import LinkFigures, PeerAlarms, WaitingMessages
 from .node_proofs import HEADER, NodeProofs, secret
 from .observers import Observers
@@ -49,6 +54,8 @@ from .stub import PeerStub, fault_of
 
 log = logging.getLogger(__name__)
 LOOKS_EVERY = 2.0
+KEYS_SECONDS = 5.0
+"""Least seconds between two looks at the keys of a node that has come with another one."""
 STOP_SECONDS = 4.0
 MISSING_ALARM = "sandbox-missing"
 
@@ -66,6 +73,7 @@ class FederationSettings:
         limits: of each peer.
         shown: redacts a message's body for display.
         key: the node's secret key.
+        node: this node, as those of this software see it; None if it makes no links to them.
     """
 
     domain: str
@@ -73,6 +81,7 @@ class FederationSettings:
     limits: LinkLimits
     shown: Callable[[Any], Any]
     key: str = field(default="", repr=False)
+    node: OwnNode | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +151,7 @@ class Federation:
         self._waiting = WaitingMessages(self.links, settings.shown, self._blocking)
         self._stored = stored
         self._legacy = legacy
+        self._keys_looked_at: dict[int, float] = {}
         self._is_stale = asyncio.Event()
         self._is_stopped = False
 
@@ -183,6 +193,22 @@ class Federation:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOKS_EVERY):
                     await self._is_stale.wait()
+
+    def link_to(self, domain: str) -> Wire:
+        """The link to the node of a domain, for a socket that says it is of it.
+
+        Raises:
+            LinkFault: there is none, or it is another worker's.
+        """
+        row = self._peers.rows.get(domain)
+        if row is None or row.is_pending:
+            raise LinkFault(NOT_ALLOWED, f"{domain} is no peer of {self._settings.domain}")
+        if not row.is_served:
+            raise LinkFault(NOT_ALLOWED, store.refusal_of(row).description)
+        link = self.links.get(row.pk)
+        if not isinstance(link, LinkedPeer):
+            raise LinkFault(ELSEWHERE, "dial again")
+        return link.wire
 
     def handlers(self) -> dict[str, Handler]:
         """The handlers of control messages."""
@@ -254,7 +280,8 @@ class Federation:
         wanted = [
             row
             for row in rows
-            if (row.is_served or row.needs_look) and (has_deno or row.legacy is not None)
+            if (row.is_served or row.needs_look)
+            and (has_deno or row.legacy is not None or row.node_keys)
         ]
         wanted = wanted if self._holds_lease() else []
         take = partial(store.take_claims, self._epoch, wanted, self._settings.max_stubs)
@@ -269,6 +296,9 @@ class Federation:
         for pk, row in by_pk.items():
             if pk not in self.links and not self._is_stopped:
                 await self._begin(row)
+        for pk, row in by_pk.items():
+            if isinstance(link := self.links.get(pk), LinkedPeer):
+                link.trust(json.loads(row.node_keys or "{}"))
         for row in wanted:
             if row.needs_look and row.pk in mine:
                 self._peers.look_for(row)
@@ -296,6 +326,8 @@ class Federation:
     async def _stub(self, row: PeerRow) -> PeerStub | None:
         """The approved stub, if it is known."""
         found = await self._blocking(partial(store.source_of, row.pk, row.approved_digest))
+        if found is None and row.node_keys and self._settings.node is not None:
+            found = "", {}  # there is a link, and no other way
         if found is None:
             return None
         at_peer = f"runtime://{self._settings.domain}/mn-{row.runtime_id}"
@@ -317,7 +349,18 @@ class Federation:
         headers = [(HEADER, f"{own} {secret(self._settings.key, own, row.domain)}")]
         sockets = replace(self._limits.sockets, hosts=stub.hosts, headers=headers)
         limits = replace(self._limits, sockets=sockets)
-        return PeerLink(stub, own, limits, self._opener, self.observers, kept)
+        arguments = (stub, own, limits, self._opener, self.observers, kept)
+        if self._settings.node is None:
+            return PeerLink(*arguments)
+        look = partial(self._look_at_keys, row)
+        return LinkedPeer(LinkTo(self._settings.node, row.url, look), *arguments)
+
+    def _look_at_keys(self, row: PeerRow) -> None:
+        """Have the keys of a node be looked at again, once in a while."""
+        now = time.monotonic()
+        if now - self._keys_looked_at.get(row.pk, -KEYS_SECONDS) >= KEYS_SECONDS:
+            self._keys_looked_at[row.pk] = now
+            self._peers.look_for(row)
 
     async def _start(self, row: PeerRow, link: Link, kept: PeerStore) -> None:
         kept.begin(link.exchange)

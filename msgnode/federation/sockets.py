@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -38,7 +37,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 import websockets
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection
 from websockets.protocol import State
 
 from msgnode.core.back_off import BackOff
@@ -52,10 +51,8 @@ from msgnode.net.http import (
     NoAnswer,
     NotAllowed,
     Resolve,
-    allowed_addresses,
 )
-from msgnode.net.tls import client_context
-from msgnode.resources import user_agent
+from msgnode.net.web_socket import CLOSE_SECONDS, CONNECT_SECONDS, open_socket
 from msgnode.sandbox import pipe
 from msgnode.sandbox.pipe import RequestWanted, SocketClose, SocketSend, SocketWanted
 
@@ -73,8 +70,6 @@ UNREAD_SECONDS = 30.0
 MESSAGES_PER_SECOND = 2_000.0
 BYTES_PER_SECOND = 20_000_000.0
 """Of one peer, in both directions of its sandbox: it cannot keep a worker busy alone."""
-_CONNECT_SECONDS = 10.0
-_CLOSE_SECONDS = 1.0
 _UNSENT = 1024 * 1024
 """Most unsent bytes; above, the stub can tell by `bufferedAmount`."""
 _UNSENT_LIMIT = 8 * 1024 * 1024
@@ -303,7 +298,7 @@ class StubSockets:
         self._waiting = 0
         self.attempts += 1
         self._next_at = loop.time() + self._back_off.failed()  # if it fails, or is lost soon
-        async with asyncio.timeout(_CONNECT_SECONDS):
+        async with asyncio.timeout(CONNECT_SECONDS):
             link = await self._connect(wanted)
         try:
             self._open[number] = link
@@ -326,50 +321,22 @@ class StubSockets:
         return link.close_code or LOST, link.close_reason or ""
 
     async def _connect(self, wanted: SocketWanted) -> ClientConnection:
-        is_tls = (parts := urlsplit(wanted.url)).scheme == "wss"
-        host, port = parts.hostname or "", parts.port or (443 if is_tls else 80)
-        tls = (self._ssl or await client_context()) if is_tls else None
-        found = await allowed_addresses(host, port, self._limits.networks, self._resolve, is_tls)
-        failure: OSError = OSError(f"{host} has no address")
-        is_refused = bool(found)
-        for address in found:
-            family = socket.AF_INET6 if ":" in address else socket.AF_INET
-            plain = socket.socket(family, socket.SOCK_STREAM)
-            plain.setblocking(False)
-            try:
-                await asyncio.get_running_loop().sock_connect(plain, (address, port))
-            except OSError as error:
-                plain.close()
-                failure = error
-                is_refused = is_refused and isinstance(error, ConnectionRefusedError)
-                continue
-            except BaseException:
-                plain.close()
-                raise
-            try:
-                return await connect(
-                    wanted.url,
-                    sock=plain,
-                    ssl=tls,
-                    server_hostname=host if is_tls else None,
-                    subprotocols=[websockets.Subprotocol(each) for each in wanted.protocols]
-                    or None,
-                    compression=None,
-                    max_size=self._limits.max_frame,
-                    max_queue=16,
-                    open_timeout=_CONNECT_SECONDS,
-                    ping_interval=None,  # Heart
-                    close_timeout=_CLOSE_SECONDS,
-                    user_agent_header=user_agent(),
-                    additional_headers=list(self._limits.headers),
-                    proxy=None,
-                )
-            except ValueError as error:  # it redirects, or the stub has named odd subprotocols
-                plain.close()
-                raise NotAllowed(str(error)) from None
-        if is_refused and not self.is_open:
-            self._watch.refused()
-        raise failure
+        limits = self._limits
+        try:
+            return await open_socket(
+                wanted.url,
+                limits.networks,
+                self._resolve,
+                self._ssl,
+                subprotocols=[websockets.Subprotocol(each) for each in wanted.protocols] or None,
+                max_size=limits.max_frame,
+                max_queue=16,
+                additional_headers=list(limits.headers),
+            )
+        except ConnectionRefusedError:
+            if not self.is_open:
+                self._watch.refused()
+            raise
 
     async def _beat(self, number: int, link: ClientConnection, heart: Heart) -> None:
         with suppress(websockets.exceptions.ConnectionClosed):
@@ -417,7 +384,7 @@ async def _end(link: ClientConnection, code: int = 1000, reason: str = "") -> No
     """Close a connection, at once if the peer does not take its part in that."""
     try:
         with suppress(Exception):
-            async with asyncio.timeout(_CLOSE_SECONDS):
+            async with asyncio.timeout(CLOSE_SECONDS):
                 await link.close(code, reason)
     finally:
         if link.state is not State.CLOSED:

@@ -14,6 +14,7 @@ Rules
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Iterable
@@ -41,8 +42,9 @@ from msgnode.storage.alarms import (
 )
 from msgnode.storage.control import post
 
-from . import kinds, stub_signature
+from . import kinds, link_keys, stub_signature
 from .descriptor import FoundStub
+from .link_keys import FoundNode
 
 CHANGED = "peers.changed"
 """The control message for changed rows of peers."""
@@ -104,6 +106,7 @@ class PeerRow:
     kind: str = kinds.UNKNOWN
     has_visitors: bool = False
     legacy: LegacyRow | None = None
+    node_keys: str = ""
 
     @property
     def place(self) -> Place:
@@ -123,7 +126,7 @@ class PeerRow:
     @property
     def is_approved(self) -> bool:
         """Whether an operator wants messages to pass, and there is a way: an approved stub."""
-        has_way = bool(self.approved_digest) or self.legacy is not None
+        has_way = bool(self.approved_digest or self.node_keys) or self.legacy is not None
         return self.decision == Peer.Decision.APPROVED and has_way
 
     @property
@@ -171,6 +174,7 @@ def read() -> list[PeerRow]:
             found[row.pk],
             has_visitors(row, found[row.pk]),
             networks.get(row.pk),
+            row.node_keys,
         )
         for row in peers
     ]
@@ -230,19 +234,22 @@ def signer_of(peer: Peer, digest: str) -> str:
     return found.values_list("signed_by", flat=True).first() or ""
 
 
-def note_found(domain: str, found: FoundStub, place: Place, is_open: bool) -> str:
+def note_found(
+    domain: str, found: FoundStub, place: Place, is_open: bool, node: FoundNode | None = None
+) -> str:
     """Store a stub that a domain offers.
 
     Args:
         domain: the peer's domain, which has a row from now on.
         found: its stub.
+        node: the keys of its node, if it publishes any.
         place: its place when the search began. If an operator has changed it meanwhile, such as the
             keys, nothing is stored: it is looked for again.
         is_open: whether stubs need no approval.
 
     Returns:
         "new" if an operator must decide, "changed" if the approved stub is another and that is
-        new, or was asked for, else "".
+        new, or was asked for, "keys" if the keys of its node are new and do not count, else "".
     """
     with transaction.atomic():
         peer = Peer.objects.select_for_update().filter(domain=domain).first()
@@ -274,6 +281,7 @@ def note_found(domain: str, found: FoundStub, place: Place, is_open: bool) -> st
         if is_open and not (is_told and peer.approved_digest):
             peer.approved_digest, peer.approved_at = found.digest, timezone.now()
             peer.approved_by = "FEDERATION=open"
+        has_keys = _take_keys(peer, node, is_open)
         peer.save()
         if is_new:
             _forget_oldest(peer)
@@ -282,7 +290,47 @@ def note_found(domain: str, found: FoundStub, place: Place, is_open: bool) -> st
         return ""
     if peer.decision == peer.Decision.PENDING:
         return "new"
-    return "changed" if peer.approved_digest not in ("", found.digest) and not is_told else ""
+    is_other = peer.approved_digest not in ("", found.digest) and not is_told
+    return "changed" if is_other else "keys" if has_keys else ""
+
+
+def _take_keys(peer: Peer, node: FoundNode | None, is_trusted: bool) -> bool:
+    """Set the keys of a peer's node; whether they are new and do not all count."""
+    if peer.kind not in ("", kinds.OURS):
+        peer.node_found = peer.node_keys = ""
+    elif node is not None:
+        return _take_known_keys(peer, node, is_trusted)
+    return False
+
+
+def _take_known_keys(peer: Peer, node: FoundNode, is_trusted: bool) -> bool:
+    before, known = peer.node_found, _read_keys(peer.node_keys)
+    now = link_keys.counting(known, node, time.time(), is_trusted)
+    peer.node_found, peer.node_keys = json.dumps(dict(node.keys)), json.dumps(now) if now else ""
+    return peer.node_found != before and now.keys() != node.keys.keys()
+
+
+def _read_keys(text: str) -> link_keys.Keys:
+    return json.loads(text) if text else {}
+
+
+def keys_wait(peer: Peer) -> bool:
+    """Whether keys of an approved peer's node were found that do not count."""
+    if peer.decision != peer.Decision.APPROVED or not peer.node_found:
+        return False
+    return bool(json.loads(peer.node_found).keys() - _read_keys(peer.node_keys).keys())
+
+
+def note_node(domain: str, node: FoundNode, place: Place, is_open: bool) -> str:
+    """Store the keys of a peer's node, whose domain offers no stub; returns as `note_found`."""
+    with transaction.atomic():
+        peer = Peer.objects.select_for_update().filter(domain=domain).first()
+        if peer is None or _place_of(peer) != place:
+            return ""
+        has_keys = _take_keys(peer, node, is_open)
+        peer.save(update_fields=["node_found", "node_keys"])
+        post(CHANGED)
+    return "keys" if has_keys and peer.decision == peer.Decision.APPROVED else ""
 
 
 def give(domain: str, found: FoundStub) -> str:
@@ -364,6 +412,15 @@ def approve(peer: Peer, by: str, digest: str = "") -> str:
         the one that was found, or of one that the domain has offered before. Without it, the one
         that was found.
     """
+    if peer.node_found and not digest:
+        node = FoundNode(json.loads(peer.node_found), frozenset())
+        _take_keys(peer, node, is_trusted=True)
+        peer.save(update_fields=["node_keys"])
+    if peer.node_keys and not (peer.found_digest or digest):
+        approval.approve(peer, "", by)
+        clear_alarm(PEER_PENDING, peer.domain)
+        post(CHANGED)
+        return ""
     if not peer.found_digest:
         return f"{peer.domain}: no protostub was found yet: {peer.discovery or 'looking'}"
     chosen, which = approval.chosen(peer, peer.stubs.all(), digest)
@@ -395,7 +452,8 @@ def take_back(row: PeerRow, digest: str) -> None:
 def decide(peer: Peer, decision: str) -> str:
     """Block, pause or resume a peer; return the obstacle, if any."""
     is_node = not LegacyNetwork.objects.filter(pk=peer.pk).exists()
-    if decision == peer.Decision.APPROVED and is_node and not peer.approved_digest:
+    has_way = peer.approved_digest or peer.node_keys
+    if decision == peer.Decision.APPROVED and is_node and not has_way:
         return f"{peer.domain}: no protostub of it was approved yet: approve one."
     if decision == peer.Decision.APPROVED and is_unsigned(peer):
         return f"{peer.domain}: {UNSIGNED}: approve one that is."
@@ -449,7 +507,7 @@ def refusal_of(row: PeerRow) -> NodeError:
     if row.is_approved and row.is_unsigned:
         return BadGateway(f"The stub of {domain} cannot be used: it is not signed as it must be.")
     if row.is_served:
-        if row.legacy is None and not process.find_deno():
+        if row.legacy is None and not (row.node_keys or process.find_deno()):
             return BadGateway(f"The stub of {domain} cannot be run: {process.NO_DENO}")
         return Unavailable(f"{domain} is not connected yet: try again.")
     if row.discovery:

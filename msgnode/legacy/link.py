@@ -161,6 +161,10 @@ class LegacyLink:
         """Ends of the connection since it was last live for a minute."""
         return self._retries.in_a_row
 
+    def carrier(self) -> dict[str, Any]:
+        """What carries the messages, for display."""
+        return {"way": "gateway"}
+
     # --- its life ---------------------------------------------------------------------------------
 
     async def run(self) -> None:

@@ -67,6 +67,14 @@ class Peer(RunsScript):
         "its stub was given by hand", default=False, db_default=False, editable=False,
         help_text="No catalogue is looked at, until the stub is looked for again.",
     )  # fmt: skip
+    node_found = models.TextField(
+        "keys of its node", blank=True, default="", db_default="", editable=False,
+        help_text="As its domain publishes them: JSON, by key id.",
+    )  # fmt: skip
+    node_keys = models.TextField(
+        "keys that count", blank=True, default="", db_default="", editable=False,
+        help_text="By which its node proves that a link is its own: JSON, by key id.",
+    )  # fmt: skip
     looked_at = models.DateTimeField(null=True, blank=True, editable=False)
     discovery = models.CharField(
         "what was found", max_length=300, blank=True, editable=False,

@@ -213,12 +213,16 @@ class InvitationRoom(NamedTuple):
     subsystems: tuple[Subsystem, ...] = ()
 
 
+Application = Callable[..., Awaitable[None]]
+
+
 class PeerRoom(NamedTuple):
     """The nodes of other domains, once messages can be carried."""
 
     links: Callable[[], Iterable[Link]] = tuple
     proofs: ForeignNodes = NO_NODES
     subsystems: tuple[Subsystem, ...] = ()
+    endpoint: Application | None = None
 
 
 def _serve_no_peers(parts: ConnectionParts, guard: ResponseGuard) -> PeerRoom:
@@ -232,9 +236,6 @@ class OtherDomains(NamedTuple):
     peers: ForeignDomains = NO_FOREIGN_DOMAINS
     observers: Abroad = NOTHING_ABROAD
     serve: Callable[[ConnectionParts, ResponseGuard], PeerRoom] = _serve_no_peers
-
-
-Application = Callable[..., Awaitable[None]]
 
 
 class DeviceRoom(NamedTuple):

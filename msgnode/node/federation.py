@@ -16,6 +16,8 @@ from msgnode.core.redaction import without_tokens
 from msgnode.federation.discovery import KnownPeers
 from msgnode.federation.exchange import Store
 from msgnode.federation.held_subscriptions import Observed
+from msgnode.federation.link_endpoint import LinkEndpoint, keys_of_this_node
+from msgnode.federation.link_wire import OwnNode
 from msgnode.federation.observers import Observers
 from msgnode.federation.peer import QUEUE_BYTES, QUEUE_MESSAGES, Link, LinkLimits
 from msgnode.federation.peer_session import PeerSessions
@@ -81,6 +83,8 @@ def _serve(
     stored = StoredMessages(
         store, base.table, base.writer, encrypt, decrypt, base.alarms.raise_alarm, guard.vouch
     )
+    max_frame = int(settings.NODE["MAX_FRAME_BYTES"])
+    node = OwnNode(base.domain, keys_of_this_node(), max_frame, _networks())
     federation = Federation(
         FederationSettings(
             base.domain,
@@ -88,6 +92,7 @@ def _serve(
             _link_limits(store.seconds),
             masked if settings.POLICY["LOG_MASKS_BODIES"] else without_tokens,
             settings.SECRET_KEY,
+            node,
         ),
         ServingWorker(base.me.epoch, base.table, base.writer, lambda: lease.is_held, base.alarms),
         peers,
@@ -105,7 +110,8 @@ def _serve(
         drain=federation.stop,
         abort=federation.abort,
     )
-    return PeerRoom(lambda: federation.links.values(), federation.proofs, (room,))
+    endpoint = LinkEndpoint(node, federation.link_to)
+    return PeerRoom(lambda: federation.links.values(), federation.proofs, (room,), endpoint)
 
 
 def _legacy(

@@ -132,6 +132,7 @@ class Parts:
     probe: ProbeEndpoint
     path: PathProbe
     nodes: ForeignNodes
+    node_links: Application | None
     device_api: Application
     monitoring: Monitoring
     sampler: Sampler
@@ -159,6 +160,7 @@ class Served(NamedTuple):
     path: PathProbe
     links: Callable[[], Iterable[Link]]
     nodes: ForeignNodes
+    node_links: Application | None
     device_api: Application
     subsystems: tuple[Subsystem, ...]
 
@@ -256,6 +258,7 @@ def _parts(
         probe=served.probe,
         path=served.path,
         nodes=served.nodes,
+        node_links=served.node_links,
         device_api=served.device_api,
         monitoring=monitoring,
         sampler=monitoring.sampler,
@@ -584,6 +587,7 @@ def _served(
         path,
         peers.links,
         peers.proofs,
+        peers.endpoint,
         of_devices.application,
         rooms,
     )

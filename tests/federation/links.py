@@ -17,6 +17,7 @@ from websockets.exceptions import ConnectionClosed
 from msgnode.core import messages
 from msgnode.core.messages import Message
 from msgnode.federation.kinds import UNKNOWN, kind_of
+from msgnode.federation.linked_peer import LinkedPeer, LinkTo
 from msgnode.federation.peer import LinkLimits, PeerLink
 from msgnode.federation.sockets import SocketLimits
 from msgnode.federation.states import LIVE_SECONDS
@@ -143,6 +144,7 @@ async def linked(
     live: float = LIVE_SECONDS,
     kind: str = UNKNOWN,
     configuration: dict[str, Any] | None = None,
+    to: LinkTo | None = None,
     **sandbox: Any,
 ) -> AsyncIterator[Linked]:
     """Serve a peer with this stub."""
@@ -160,7 +162,8 @@ async def linked(
     if starts is not None:
         limits = replace(limits, starts=starts)
     node, nobody = Node(), SimpleNamespace(answered=lambda *_: None, missed=lambda *_: None)
-    link = PeerLink(stub, A, limits, node, nobody, store)  # type: ignore[arg-type]
+    arguments: Any = (stub, A, limits, node, nobody, store)
+    link = LinkedPeer(to, *arguments) if to is not None else PeerLink(*arguments)
     running = asyncio.create_task(link.run())
     try:
         yield Linked(link, node, peer)

@@ -35,7 +35,9 @@ class Place:
         exchange = SimpleNamespace(
             queue=queue, counters=self.counters, out=self.out, into=self.into
         )
-        self.link: Any = SimpleNamespace(exchange=exchange, sandbox=self.sandbox)
+        self.link: Any = SimpleNamespace(
+            exchange=exchange, sandbox=self.sandbox, carrier=lambda: {"way": "stub"}
+        )
         self.links: dict[int, Any] = {self.peer.pk: self.link}
         self.written = 0
         self.figures = LinkFigures(self.links, self._blocking, lambda: self.now)

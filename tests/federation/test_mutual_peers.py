@@ -45,7 +45,8 @@ class MutualPeers(TwoNodes):
     def introduce(self) -> None:
         super().introduce()
         self.other.start()
-        self.b.manage("peers", "add", A, "--url", f"http://127.0.0.1:{self.other.port}")
+        at = f"http://127.0.0.1:{self.other.port}"
+        self.b.manage("peers", "add", A, "--url", at, "--kind", "unknown")  # by stubs: no link
         self.wait(lambda peer: peer["found_digest"], self.b, A)
         self.b.manage("peers", "approve", A)
         self.wait_live()

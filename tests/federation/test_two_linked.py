@@ -1,0 +1,132 @@
+"""Two real nodes of this software with a link between them; one of them is two workers.
+
+The short twins in one process are in test_node_links.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.client import Client, code
+from tests.e2e.pair import OwnRedis
+
+from .nodes import A, B, TwoNodes, answer_requests, come, peer_row, subscribe, until_row
+
+pytestmark = [
+    pytest.mark.asyncio,
+    pytest.mark.long,
+    pytest.mark.usefixtures("sessions_end"),
+    pytest.mark.timeout(300),  # three nodes start, one command after the other
+]
+TO = f"hyperty://{B}/linked"
+
+
+class Linked(TwoNodes):
+    """Nodes that have approved each other; b knows one worker of a by its URL, the other serves."""
+
+    def __init__(self, place: Path, template: Path, redis: OwnRedis) -> None:
+        of_b = {"FEDERATION": "listed", "FEDERATION_NETWORKS": "127.0.0.0/8"}
+        shared = {"REDIS_URL": redis.url, "WORKERS": 2}
+        super().__init__(place, template, of_b, **shared)
+        self.other = self.second_worker()
+
+    def kill(self) -> None:
+        super().kill()
+        self.other.kill()
+
+    def introduce(self) -> None:
+        self.a.manage("peers", "add", B, "--url", f"http://127.0.0.1:{self.b.port}")
+        self.wait(lambda peer: peer["node_found"])
+        self.a.manage("peers", "approve", B)
+        self.other.start()
+        self.b.manage("peers", "add", A, "--url", f"http://127.0.0.1:{self.other.port}")
+        self.wait(lambda peer: peer["node_found"], self.b, A)
+        self.b.manage("peers", "approve", A)
+        for node, domain in ((self.a, B), (self.b, A)):
+            self.wait(is_linked, node, domain)
+
+
+def is_linked(peer: dict[str, object]) -> bool:
+    figures = peer["figures"]
+    assert isinstance(figures, dict)
+    return peer["state"] == "live" and figures.get("link", {}).get("open", False)
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Linked]:
+    place = tmp_path_factory.mktemp("linked")
+    redis = OwnRedis(place)
+    redis.start()
+    two = Linked(place / "nodes", template, redis)
+    try:
+        two.start()
+        two.introduce()
+        yield two
+    finally:
+        two.kill()
+        redis.stop()
+
+
+async def answered(asker: Client, to: str, sender: str) -> None:
+    """Ask until the other domain answers."""
+    async with asyncio.timeout(60):
+        while code(await asker.ask("read", to, {"value": 1}, sender=sender)) != 200:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+
+
+async def test_case_63_the_link_carries_what_the_stub_would_though_there_is_one(
+    nodes: Linked,
+) -> None:
+    """Requests, their errors and updates; from the worker that has the link, and another one."""
+    answerer = await come(nodes.b, B, "answers")
+    assert code(await subscribe(answerer, B, TO)) == 200
+    answering = asyncio.create_task(answer_requests(answerer))
+    thing = f"comm://{B}/linked"
+    reporter = await come(nodes.b, B, "reports")
+    for name in ("a", "other"):
+        asker, ours = await come(getattr(nodes, name), A, name), f"hyperty://{A}/{name}"
+        answer = await asker.ask("read", TO, {"value": 7, "auth": True}, sender=ours)
+        assert (code(answer), answer["body"]["value"]) == (200, 7)
+        assert code(await asker.ask("read", f"hyperty://{B}/nobody", sender=ours)) == 404
+        assert code(await subscribe(asker, A, f"{thing}/changes")) == 200
+        await reporter.send("update", f"{thing}/changes", {"value": name}, sender=thing)
+        update = await asker.expect(type="update", to=f"{thing}/changes")
+        assert update["body"]["value"] == name
+    answering.cancel()
+    assert peer_row(nodes.a)["figures"]["way"] == "link"
+    assert not nodes.sandboxes()
+
+
+async def test_case_l61_and_l69_a_node_killed_amid_requests_and_begun_with_another_key(
+    nodes: Linked,
+) -> None:
+    """Each request is answered once, and nobody approves the key, which the one before signs."""
+    answerer, asker = await come(nodes.b, B, "killed"), await come(nodes.a, A, "asks")
+    to, ours = f"{TO}/killed", f"hyperty://{A}/asks"
+    assert code(await subscribe(answerer, B, to)) == 200
+    answering = asyncio.create_task(answer_requests(answerer))
+    before = peer_row(nodes.a)["figures"]["link"]["key"]
+    ids = []
+    for number in range(300):
+        ids.append(await asker.send("read", to, {"value": number}, sender=ours))
+        if number == 150:
+            nodes.b.kill()
+            answering.cancel()
+    nodes.b.configure(SECRET_KEY="another", SECRET_KEY_FALLBACKS="only for tests")
+    await asyncio.to_thread(nodes.b.start)
+    codes = [code(await asker.answer(id_)) for id_ in ids]
+    assert set(codes) <= {200, 503, 504}
+    assert codes[-1] != 200
+    await until_row(nodes.a, is_linked)
+    again = await come(nodes.b, B, "begun")
+    assert code(await subscribe(again, B, f"{TO}/begun")) == 200
+    answering = asyncio.create_task(answer_requests(again))
+    await answered(asker, f"{TO}/begun", ours)
+    answering.cancel()
+    assert not [each for each in asker.inbox if each["id"] in ids], "answered twice"
+    now = await until_row(nodes.a, lambda peer: peer["figures"]["link"]["key"] not in ("", before))
+    assert set(now["node_keys"]) >= {before[0]}
