@@ -8,6 +8,7 @@
 - test_run, test_production, test_image, test_rolling_upgrade, test_redis_kinds, test_readme:
   starting
 - test_policies: policies reach a running node; test_no_tokens: nothing written or shown holds one
+- test_soak: everything at once for long, and nothing grows
 
 The rules that hold here are proven at their own level first: tests/workers, tests/storage.
 """

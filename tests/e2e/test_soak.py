@@ -1,0 +1,202 @@
+"""Everything at once for an hour, two workers on PostgreSQL and Redis: what is sent is answered or
+told of, and nothing that a worker holds grows.
+
+What is sampled is written to `soak.csv` beside the nodes: one line each PERIOD, for a chart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import itertools
+import json
+import random
+import statistics
+from collections import Counter
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import pytest
+import redis
+from websockets.exceptions import WebSocketException
+
+from tests.client import address
+from tests.console.browser import PASSWORD, Browser
+from tests.length import length
+from tests.node import Node
+
+from .asking import Runtime, pairs, traffic, until_back, until_quiet
+from .test_held_resources import AT_A_TIME, ask_all, cookie_of, held, of_a_role, operator
+
+pytestmark = pytest.mark.long
+
+WARM, SECONDS = length(120, 300), length(300, 3300)
+PERIOD = 10.0
+PAIRS = 8
+CONNECTIONS = 100
+GROWTH = 6 * 1024 * 1024
+"""Bytes that a worker may have more after SECONDS: a KiB for each of 6,000 sessions that ended."""
+RULE = {"effect": "deny", "condition": {"msgTo": {"like": "*/nobody-sends-there"}}}
+
+
+class Sample(NamedTuple):
+    """What one worker holds."""
+
+    worker: int
+    memory: int
+    files: int
+    threads: int
+
+
+@contextmanager
+def two_workers(place: Path, database: str, redis_url: str) -> Iterator[list[Node]]:
+    more = {"WORKERS": 2, "WORKER_TIMEOUT": 20, "CONTACT_CARDS": "*", "DATABASE_URL": database}
+    nodes = [Node(place, REDIS_URL=redis_url, **more) for _ in range(2)]
+    try:
+        for node in nodes:
+            node.start()
+        yield nodes
+    finally:
+        for node in nodes:
+            node.kill()
+
+
+async def come_and_go(node: Node, gone: Counter[str]) -> None:
+    """Sessions that open, take addresses, listen, say something, and end or are cut off."""
+    for number in itertools.count():
+        with suppress(OSError, WebSocketException, TimeoutError):
+            async with asyncio.timeout(30):
+                client = await (await node.ws().connect()).open()
+                (own,) = await client.allocate()
+                await client.subscribe(shared := address("comm"), f"{shared}/children/chat")
+                await client.send("update", f"{shared}/changes", {"value": number}, sender=own)
+                await client.ask("read", "hyperty://localhost/nobody-" + str(number), sender=own)
+                if number % 4:
+                    await client.close_session()
+                else:
+                    client.cut()
+            gone["sessions"] += 1
+        await asyncio.sleep(0.05)
+
+
+async def cut_off(runtimes: list[Runtime]) -> None:
+    """Now and then the connection of one of them is gone."""
+    while True:
+        await asyncio.sleep(3.0)
+        client = random.choice(runtimes)._client
+        if client is not None:
+            client.cut()
+
+
+async def requests(node: Node, cookie: str, seen: Counter[int]) -> None:
+    """HTTP, of strangers and of an operator's browser."""
+    while True:
+        seen.update(await asyncio.to_thread(ask_all, node, cookie, AT_A_TIME))
+        await asyncio.sleep(0.5)
+
+
+async def consoles(browser: Browser) -> None:
+    """An operator who goes from page to page."""
+    for page in itertools.cycle(("", "msgnode/session/", "traces/", "capacity/", "msgnode/alarm/")):
+        await browser.get(page)
+        await asyncio.sleep(0.3)
+
+
+async def publications(node: Node, place: Path) -> None:
+    """Every half minute, policies of another name."""
+    document = place / "rules.json"
+    for number in itertools.count():
+        sets = [{"id": f"S{number}", "policies": [{"id": "P", "rules": [RULE]}]}]
+        document.write_text(json.dumps(sets))
+        words = ("policy_import", str(document), "--replace", "--mode", "enforce", "--publish")
+        await asyncio.to_thread(node.manage, *words)
+        await asyncio.sleep(30.0)
+
+
+async def sampled(nodes: list[Node], seconds: float, file: Path) -> list[Sample]:
+    """The samples of so many seconds, which are added to the file, too."""
+    loop = asyncio.get_running_loop()
+    began, samples = loop.time(), []
+    while loop.time() - began < seconds:
+        await asyncio.sleep(PERIOD)
+        for number, node in enumerate(nodes):
+            process = psutil.Process(node.pid)
+            samples.append(
+                Sample(number, process.memory_info().rss, process.num_fds(), process.num_threads())
+            )
+            with file.open("a") as rows:
+                csv.writer(rows).writerow((round(loop.time()), *samples[-1]))
+    return samples
+
+
+def grown(samples: list[Sample], figure: str) -> list[float]:
+    """By how much each worker has more in the last sixth than in the first."""
+    differences = []
+    for worker in (0, 1):
+        values = [getattr(each, figure) for each in samples if each.worker == worker]
+        some = max(1, len(values) // 6)
+        differences.append(statistics.median(values[-some:]) - statistics.median(values[:some]))
+    return differences
+
+
+@pytest.mark.timeout(WARM + SECONDS + 300)
+async def test_with_everything_on_nothing_is_lost_in_silence_and_nothing_grows(
+    tmp_path: Path, migrated_url: str, redis_url: str
+) -> None:
+    operator(migrated_url)
+    with (
+        of_a_role(migrated_url, CONNECTIONS) as database,
+        two_workers(tmp_path, database, redis_url) as nodes,
+    ):
+        browsers = [Browser(node) for node in (*nodes, nodes[0])]
+        for browser in browsers:
+            await asyncio.to_thread(
+                browser.fill_in, "login/", username="operator", password=PASSWORD
+            )
+        askers = pairs(PAIRS, nodes)
+        everyone = [*askers, *(each.partner for each in askers)]
+        gone, seen = Counter[str](), Counter[int]()
+        cookie = cookie_of(browsers[0])
+        jobs: list[Coroutine[Any, Any, None]] = [
+            *(each.live(number) for number, each in enumerate(everyone)),
+            *(come_and_go(node, gone) for node in nodes),
+            *map(consoles, browsers),
+            *(requests(node, each, seen) for node in nodes for each in (cookie, "")),
+            publications(nodes[0], tmp_path),
+        ]
+        store = redis.Redis.from_url(redis_url)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(job) for job in jobs]
+            await until_back(everyone)
+            asking = [group.create_task(traffic(askers)), group.create_task(cut_off(everyone))]
+            await sampled(nodes, WARM, tmp_path / "soak.csv")
+            stored = store.info("memory")["used_memory"]
+            samples = await sampled(nodes, SECONDS, tmp_path / "soak.csv")
+            stored = store.info("memory")["used_memory"] - stored
+            connections = held(nodes[0]).connections
+            for task in asking:
+                task.cancel()
+            await until_back(everyone)
+            await until_quiet(askers)
+            for task in tasks:
+                task.cancel()
+        print(told(askers), gone, seen, {each: grown(samples, each) for each in Sample._fields[1:]})
+        assert [each.silently_lost() for each in askers] == [[]] * len(askers)
+        assert not any(each.lost_sessions for each in everyone)
+        assert 500 not in seen, seen
+        assert max(grown(samples, "memory")) <= GROWTH
+        assert max(grown(samples, "files")) <= 2 * AT_A_TIME
+        assert max(grown(samples, "threads")) <= 4
+        assert connections <= CONNECTIONS
+        assert stored <= GROWTH
+
+
+def told(askers: list[Runtime]) -> dict[str, int]:
+    """How the requests ended."""
+    return {
+        name: sum(len(getattr(each, name)) for each in askers)
+        for name in ("answered", "refused", "unsure", "open")
+    }
