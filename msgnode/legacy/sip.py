@@ -114,15 +114,15 @@ class SipNetwork:
             lends_to_all=True,
         )
         self._transactions = Transactions(
-            lambda account: settings.secret.replace("{user}", account), here.refused, clock
+            lambda account: settings.secret.replace("{user}", account),
+            *(self._took, self._took_ack, self._took_cancel),
+            here.refused,
+            clock,
         )
         media = Rtpengine(settings.media, self._alarm_media) if settings.media else Media()
         self._media = media
         self._dialogs = SipCalls(here, self, self._transactions, self._parties, media, clock)
         self.calls = self._dialogs.calls
-        self._transactions.on_request = self._took
-        self._transactions.on_ack = self._dialogs.took_ack
-        self._transactions.on_cancel = self._dialogs.took_cancel
         self.restores = {LENT: self.pool.restore, CALL: self.calls.restore}
         self._flow: SipFlow | None = None
         self._end: Lost | None = None
@@ -430,6 +430,12 @@ class SipNetwork:
         self._transactions.send(self.request("OPTIONS", target, ""), said)
 
     # --- from the network -------------------------------------------------------------------------
+
+    def _took_ack(self, message: Incoming) -> None:
+        self._dialogs.took_ack(message)
+
+    def _took_cancel(self, served: Served) -> None:
+        self._dialogs.took_cancel(served)
 
     def _took(self, served: Served) -> None:
         """Take a request."""

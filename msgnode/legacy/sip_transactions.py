@@ -88,13 +88,13 @@ class Transactions:
 
     Args:
         password: the password of an account.
+        on_request: called with each new request, but for ACK.
+        on_ack: called with an ACK of a 2xx.
+        on_cancel: called with a request that is withdrawn before it was answered.
         refused: counts what cannot be carried.
         clock: a monotonic clock, in seconds.
 
     Attributes:
-        on_request: called with each new request, but for ACK.
-        on_ack: called with an ACK of a 2xx.
-        on_cancel: called with a request that is withdrawn before it was answered.
         heard_at: when something has come last.
         due: when `tick` has something to do next, or earlier.
     """
@@ -102,15 +102,16 @@ class Transactions:
     def __init__(
         self,
         password: Callable[[str], str],
+        on_request: Callable[[Served], None],
+        on_ack: Callable[[Incoming], None],
+        on_cancel: Callable[[Served], None],
         refused: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.on_request: Callable[[Served], None] = lambda _: None
-        self.on_ack: Callable[[Incoming], None] = lambda _: None
-        self.on_cancel: Callable[[Served], None] = lambda _: None
         self.heard_at = 0.0
         self.due = math.inf
         self._password = password
+        self._on_request, self._on_ack, self._on_cancel = on_request, on_ack, on_cancel
         self._refused = refused
         self._clock = clock
         self._write: Callable[[bytes], None] = lambda _: None
@@ -254,7 +255,7 @@ class Transactions:
         invite = self._known((message.transaction, "INVITE"))
         if message.method == "ACK":
             if invite is None or invite.code < 300:
-                self.on_ack(message)
+                self._on_ack(message)
             return
         if (known := self._known(key)) is not None:
             if known.answer:
@@ -268,12 +269,12 @@ class Transactions:
         self.due = min(self.due, until)
         served = self._served[key] = Served(message, secrets.token_hex(8), until, key)
         if message.method != "CANCEL":
-            self.on_request(served)
+            self._on_request(served)
             return
         self.answer(served, 200 if invite is not None else 481)
         if invite is not None and invite.code < 200:
             self.answer(invite, 487)
-            self.on_cancel(invite)
+            self._on_cancel(invite)
 
     def _known(self, key: tuple[str, str]) -> Served | None:
         return self._served.get(key) or self._over.get(key)
