@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-FIRST, LAST = 6, 20
+FIRST, LAST = 6, 10
 """A worker freezes, is killed, or is cut off Redis, both ways or one; Redis comes back empty. A run
 takes a second of the processor, so `make simulate` has the others."""
 
