@@ -7,10 +7,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.db import transaction
 
-from msgnode.console.actor import actor
-from msgnode.console.audit import note
 from msgnode.console.command_base import Tool, could_not_be_done
-from msgnode.identity import api_keys
 from msgnode.models import ApiKey
 
 
@@ -44,6 +41,10 @@ class Command(Tool):
 
     @transaction.atomic  # the row stays locked until it has its new secret
     def _rotate(self, name: str) -> str:
+        from msgnode.console.actor import actor  # slow to load, and not needed for the help
+        from msgnode.console.audit import note
+        from msgnode.identity import api_keys
+
         key = ApiKey.objects.select_for_update().filter(name=name).first()
         if key is None:
             raise could_not_be_done(f"There is no API key {name}.")
