@@ -13,7 +13,7 @@ FIRST, LAST = 6, 10
 takes a second of the processor, so `make simulate` has the others."""
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_workers_keep_their_promises_whatever_is_broken(template: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.simulation", str(FIRST), str(LAST), "--single", "--kept",
