@@ -85,21 +85,22 @@ def prepare(settings: str = "tests.settings") -> None:
     group_commit.threading = database_threads.threading = threads  # type: ignore
     group_commit.queue = database_threads.queue = queues  # type: ignore
     base.this_host = lambda: Machine.current.host if Machine.current is not None else ""
-    worker_process._runs = lambda pid: any(
-        each.pid == pid for each in (Machine.current or _nobody()).world.machines
-    )
+    runs = worker_process.runs
     from msgnode.redis.channel_layer import StreamChannelLayer
 
     inbox.channel_layer = lambda: StreamChannelLayer([node.REDIS_URL])
     for name, module in tuple(sys.modules.items()):
         if name.startswith("msgnode.") and vars(module).get("datetime") is datetime_module.datetime:
             module.datetime = _Datetime  # type: ignore[attr-defined]
+        if name.startswith("msgnode.") and vars(module).get("runs") is runs:
+            module.runs = _runs  # type: ignore[attr-defined]
     _watch_faults()
     _order_sets()
 
 
-def _nobody() -> Any:
-    raise AssertionError("asked outside of a machine")
+def _runs(pid: int) -> bool:
+    assert Machine.current is not None, "asked outside of a machine"
+    return any(each.pid == pid for each in Machine.current.world.machines)
 
 
 def _order_sets() -> None:
