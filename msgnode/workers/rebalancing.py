@@ -7,6 +7,7 @@
 Rules
 - Nothing moves a session but its runtime, which comes back as after a drain: with all it holds.
 - At most RATE runtimes a second and worker are told, and none whose frames wait to be carried.
+- What a worker has above the mean is counted in sessions with a socket: others cannot be told.
 - The shares are those that all workers have stored with their leases, so the next look is taken
   when all have stored them again.
 - It ends when this worker has at most TOLERANCE above the mean, and after ROUNDS looks: a proxy may
@@ -17,11 +18,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from msgnode.core.faults import FAULTS
+from msgnode.sessions.connection import Connection
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.rules import CloseCode
 from msgnode.storage.database_threads import in_any_thread
@@ -39,6 +41,10 @@ FEWEST = 3
 
 def surplus_of(own: int, sessions: Mapping[str, int]) -> int:
     """How many sessions a worker has above its share, 0 if they are even enough.
+
+    Args:
+        own: those of this worker that have a socket.
+        sessions: all of each worker.
 
     >>> surplus_of(60, {"a": 60, "b": 20}), surplus_of(42, {"a": 42, "b": 38})
     (20, 0)
@@ -100,15 +106,12 @@ class Rebalancing:
             return
         if self._rounds and self._epoch in sessions:
             self._rounds -= 1
-            await self._send_back(surplus_of(sessions[self._epoch], sessions))
+            there = [each for each in self._sockets.connections if each.session is not None]
+            await self._send_back(surplus_of(len(there), sessions), there)
 
-    async def _send_back(self, number: int) -> None:
+    async def _send_back(self, number: int, connections: Sequence[Connection]) -> None:
         """Tell so many runtimes, chosen at random, to come back."""
-        able = [
-            connection
-            for connection in self._sockets.connections
-            if connection.session is not None and not connection.is_held_back
-        ]
+        able = [connection for connection in connections if not connection.is_held_back]
         for connection in random.sample(able, min(number, len(able))):
             if connection in self._sockets.connections and not connection.has_frames:
                 with FAULTS.kept_to("connection"):

@@ -182,8 +182,14 @@ async def test_w7_what_was_under_way_to_a_worker_that_stopped_is_a_gap_of_who_wa
     caught, misses_nothing = await Runtime(leaves).open(), await Runtime(leaves).open()
     held = await caught.allocate()
     says = await Runtime(stays).open()
+    told = len(says.link.frames)
     says.say("create", held, {"value": "comes"})
-    await waiting.so(lambda: any(b'"comes"' in frame for frame in caught.link.frames))
+
+    def comes() -> bool:
+        return any(b'"comes"' in frame for frame in caught.link.frames)
+
+    await waiting.so(lambda: comes() or len(says.link.frames) > told)
+    assert comes(), says.link.frames[told:]
 
     async def refused(*_: Any) -> None:
         raise ConnectionError("refused")
