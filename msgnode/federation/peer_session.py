@@ -130,6 +130,7 @@ class KeptSession:
         self._names = (domain, stub_url)
         self._on_frame = on_frame
         self._connection: PeerConnection | None = None
+        self._opened = asyncio.Event()
 
     @property
     def has_ended(self) -> bool:
@@ -150,6 +151,7 @@ class KeptSession:
         outlet.on_frame, outlet.on_answer = self._on_frame, self.on_answer
         outlet.on_closed = self._on_closed
         self._connection = await self._opener.open(*self._names, outlet)
+        self._opened.set()
 
     async def close(self) -> None:
         """End the session, if any; `open` begins another."""
@@ -169,9 +171,11 @@ class KeptSession:
             self._connection.frame_of(frame, identity)
 
     async def ready(self) -> None:
-        """Wait until the peer is not paused."""
-        if self._connection is not None:
-            await self._connection.ready()
+        """Wait until there is a session, and the peer is not paused."""
+        while self._connection is None or self.has_ended:
+            self._opened.clear()
+            await self._opened.wait()
+        await self._connection.ready()
 
 
 def _source(domain: str) -> str:

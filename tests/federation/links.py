@@ -91,10 +91,13 @@ class Node:
     def __init__(self) -> None:
         self.said: list[dict[str, Any]] = []
         self.opened = 0
+        self.opens = asyncio.Event()
+        self.opens.set()
         self.is_held_back = False
         self.link: Any = SimpleNamespace(closed=None)
 
     async def open(self, domain: str, stub_url: str, outlet: Any) -> Any:
+        await self.opens.wait()
         self.link = outlet
         self.opened += 1
         return self

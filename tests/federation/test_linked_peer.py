@@ -145,6 +145,19 @@ async def test_case_66_a_socket_that_is_cut_answers_nothing_and_loses_nothing() 
         assert not [each for each in pair.one.node.said if each["id"] != "renewed"]
 
 
+async def test_nothing_that_comes_is_lost_while_the_peer_has_no_session_yet() -> None:
+    async with both() as pair:
+        pair.one.node.opens.clear()
+        pair.link.trust(pair.keys)
+        pair.join()
+        head = {"id": 1, "type": "read", "from": THEIRS, "to": OURS, "body": {}}
+        pair.there.wire.send(json.dumps(head).encode())
+        for _ in range(100):
+            await asyncio.sleep(0)  # a turn of the loop
+        pair.one.node.opens.set()
+        await pair.one.until(lambda: [each for each in pair.one.node.said if each["id"] == 1])
+
+
 async def test_case_67_one_message_that_is_refused_is_answered_and_the_others_are_carried() -> None:
     async with both() as pair:
         pair.link.trust(pair.keys)
