@@ -45,8 +45,11 @@ _NUMBERED = re.compile(r"def test_cases?_((?:[pl]?\d+_(?:(?:and|to)_)?)+)")
 _RUNTIME = re.compile(r"def test_((?:r\d+_)+)|\(\s?\"(R\d+) ")
 _P2P = re.compile(r"\btest\(\s?\"((?:P\d+ )+)")
 
-_SHARED = "msgnode/runtime/js/tests/p2p-cases.jsonl"
-"""Cases that the tests of both runtimes play."""
+_SHARED = {
+    "msgnode/runtime/js/tests/p2p-cases.jsonl": "msgnode/runtime/python/tests/test_p2p.py",
+    "tests/stubs/protostub-cases.jsonl": "tests/stubs/test_python_stub.py",
+}
+"""Cases that the tests of both runtimes play, and the test in Python."""
 
 _OF_RUNTIMES = ("msgnode/runtime", "tests/runtime/", "tests/invitations/", "tests/stubs/")
 _OF_NO_PAGE = ("tests/devices/", "tests/invitations/", "tests/legacy/", "tests/scripts/")
@@ -151,10 +154,12 @@ def _named() -> tuple[tuple[str, str, str], ...]:
 
 
 def _each_named() -> Iterator[tuple[str, str, str]]:
-    for line in (ROOT / _SHARED).read_text(encoding="utf-8").splitlines():
-        for number in re.findall(r"\bP\d+(?= )", json.loads(line)["name"]):
-            yield "p2p", number, _SHARED
-            yield "p2p", number, "msgnode/runtime/python/tests/test_p2p.py"
+    for shared, test in _SHARED.items():
+        for line in (ROOT / shared).read_text(encoding="utf-8").splitlines():
+            for number in re.findall(r"\b[PR]\d+(?= )", json.loads(line)["name"]):
+                page = "p2p" if number.startswith("P") else "runtime"
+                yield page, number, shared
+                yield page, number, test
     for file, text in files():
         for found in () if file.startswith(_OF_NO_PAGE) else _NUMBERED.finditer(text):
             for number in re.findall(r"[pl]?\d+", found[1]):

@@ -1,11 +1,17 @@
-"""Case 53, step by step: the Python stub against a node that answers as each test says."""
+"""Case 53, step by step: the Python stub against a node that answers as each case says.
+
+protostub-cases.jsonl has the cases of both languages; protostub.test.mjs plays them, too.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 import secrets
 from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from socket import create_server
 from typing import Any
 
@@ -14,78 +20,74 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from msgnode.runtime.python import protostub
 from msgnode.runtime.python.minibus import MiniBus
-from msgnode.runtime.python.protostub import Protostub, Settings, activate, back_off
+from msgnode.runtime.python.protostub import Settings, activate, back_off
 
 STUB = "runtime://d/protostub/1"
 ME = "runtime://d/me"
 SM = "domain://msg-node.d/sm"
+SESSION = "mn:/session"
 SECONDS = 10.0
 
 Message = dict[str, Any]
 
 
-class ScriptedNode:
-    """Every connection of the stub, for the test to speak on."""
-
-    def __init__(self) -> None:
-        self.url = ""
-        self._sockets: list[ServerConnection] = []
-        self._arrived: asyncio.Queue[ServerConnection] = asyncio.Queue()
-
-    async def handle(self, socket: ServerConnection) -> None:
-        self._sockets.append(socket)
-        self._arrived.put_nowait(socket)
-        await socket.wait_closed()
-
-    async def next(self) -> ServerConnection:
-        async with asyncio.timeout(SECONDS):
-            return await self._arrived.get()
-
-    def vanish(self) -> None:
-        """Break every connection; a stub need not wait for an answer to its good-bye."""
-        for socket in self._sockets:
-            socket.transport.abort()
-
-    def tries(self) -> int:
-        return self._arrived.qsize()
-
-    async def asked(self, socket: ServerConnection) -> Message:
-        async with asyncio.timeout(SECONDS):
-            message: Message = json.loads(await socket.recv())
-            return message
-
-    async def answer(self, socket: ServerConnection, **body: Any) -> Message:
-        """Answer the next session frame; returns that frame."""
-        asked = await self.asked(socket)
-        assert asked["to"] == "mn:/session"
-        reply = {"id": asked["id"], "type": "response", "from": "mn:/session", "to": asked["from"]}
-        await socket.send(json.dumps({**reply, "body": body}))
-        return asked
+def cases(kind: str) -> list[Any]:
+    """The shared cases of a kind, once for each of the values that stand for "$"."""
+    found = []
+    text = (Path(__file__).parent / "protostub-cases.jsonl").read_text(encoding="utf-8")
+    for line in text.splitlines():
+        for value in json.loads(line).get("each", [None]):
+            case = json.loads(line.replace('"$"', json.dumps(value)))
+            if case["of"] == kind:
+                found.append(pytest.param(case, id=f"{case['name']} {value or ''}"))
+    return found
 
 
-class Bus:
-    """Keeps what reaches it; `wait_for` waits for more."""
+def in_python(config: Message) -> Message:
+    """Settings in Python's names, and in seconds instead of milliseconds."""
+    found = {}
+    for name, value in config.items():
+        snake = re.sub("([A-Z])", r"_\1", name).lower()
+        found[snake] = value if snake in ("url", "max_queue", "max_frame") else value / 1000
+    return found
 
-    def __init__(self) -> None:
-        self.got: list[Message] = []
-        self.outgoing: list[Callable[[Message], None]] = []
+
+@dataclass
+class Connection:
+    """What came over a connection of the stub, and how much of it steps have looked at."""
+
+    socket: ServerConnection
+    of_session: list[Message] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    asked: int = 0
+    got: int = 0
+
+
+class Play:
+    """A stub with its bus, and the steps of a case, which play the node."""
+
+    def __init__(self, url: str) -> None:
+        self.settings = {"url": url, "runtimeURL": ME, "min_delay": 0.01}
+        self.heard: list[Message] = []  # what has reached the bus
+        self.send: Callable[[Message], None]
+        self._connections: list[Connection] = []
+        self._opened = 0
         self._grown = asyncio.Event()
+        self._promise: asyncio.Task[Any]
+
+    # --- the bus ----------------------------------------------------------------------------------
 
     def add_listener(self, address: str, listener: Callable[[Message], None]) -> None:
         assert address == "*"
-        self.outgoing.append(listener)
+        self.send = listener
 
     def post_message(self, message: Message) -> None:
-        self.got.append(message)
+        self.heard.append(message)
         self._grown.set()
-
-    def send(self, message: Message) -> None:
-        for listener in self.outgoing:
-            listener(message)
 
     @property
     def statuses(self) -> list[str]:
-        return [each["body"]["value"] for each in self.got if each["to"] == f"{STUB}/status"]
+        return [each["body"]["value"] for each in self.heard if each["to"] == f"{STUB}/status"]
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         async with asyncio.timeout(SECONDS):
@@ -93,44 +95,143 @@ class Bus:
                 self._grown.clear()
                 await self._grown.wait()
 
-    async def status(self, value: str, times: int = 1) -> None:
-        await self.until(lambda: self.statuses.count(value) >= times)
+    # --- the node ---------------------------------------------------------------------------------
+
+    async def handle(self, socket: ServerConnection) -> None:
+        it = Connection(socket)
+        self._connections.append(it)
+        self._grown.set()
+        async for text in socket:
+            message = json.loads(text)
+            (it.of_session if message["to"] == SESSION else it.messages).append(message)
+            self._grown.set()
+
+    @property
+    def node(self) -> Connection:
+        return self._connections[self._opened - 1]
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    async def steps(self, steps: list[list[Any]], **config: Any) -> None:
+        self.stub = activate(STUB, self, self.settings | config)["instance"]
+        for act, *words in steps:
+            await getattr(self, f"do_{act}")(*words)
+
+    async def do_send(self, id_: int, body: Message | None = None) -> None:
+        """A text may be a pair: how often the first is repeated."""
+        body = dict(body or {})
+        if isinstance(body.get("text"), list):
+            body["text"] = body["text"][0] * body["text"][1]
+        self.send(request(id_, **body))
+
+    async def do_change(self, size: int) -> None:
+        self.send(change("y" * size))
+
+    async def do_subscribe(self, id_: int, first: int, end: int, type_: str = "subscribe") -> None:
+        body = {"resources": addresses(first, end), "source": ME}
+        self.send({"id": id_, "type": type_, "from": f"{ME}/sm", "to": SM, "body": body})
+
+    async def do_unsubscribe(self, id_: int, first: int, end: int) -> None:
+        await self.do_subscribe(id_, first, end, "unsubscribe")
+
+    async def do_connect(self, identity: Any = None) -> None:
+        self._promise = asyncio.create_task(self.stub.connect(identity))
+
+    async def do_disconnect(self) -> None:
+        self._promise = asyncio.create_task(self.stub.disconnect())
+
+    async def do_is(self, state: str | None) -> None:
+        assert await self._promise == state
+
+    async def do_opens(self) -> None:
+        self._opened += 1
+        await self.until(lambda: len(self._connections) >= self._opened)
+
+    async def do_asked(self, expected: Message) -> None:
+        node = self.node
+        await self.until(lambda: len(node.of_session) > node.asked)
+        frame = node.of_session[node.asked]
+        node.asked += 1
+        assert frame == {"id": frame["id"], **expected, "to": SESSION}
+
+    async def do_answers(self, body: Message | None) -> None:
+        node = self.node
+        if node.asked == 0:
+            await self.until(lambda: bool(node.of_session))
+        node.asked = len(node.of_session)
+        asked = node.of_session[-1]
+        head = {"id": asked["id"], "type": "response", "from": SESSION, "to": asked["from"]}
+        await node.socket.send(json.dumps({**head, "body": body}))
+
+    async def do_live(self, token: str | None = None) -> None:
+        times = self.statuses.count("live")
+        await self.do_opens()
+        await self.do_answers({"code": 200, "runtimeToken": token})
+        await self.until(lambda: self.statuses.count("live") > times)
+
+    async def do_gets(self, *ids: int) -> None:
+        node = self.node
+        await self.until(lambda: len(node.messages) >= node.got + len(ids))
+        assert [each["id"] for each in node.messages[node.got :]] == [*ids]
+        node.got += len(ids)
+
+    async def do_grants(self, code: int, first: int, end: int) -> None:
+        node = self.node
+        await self.until(lambda: len(node.messages) > node.got)
+        asked = node.messages[node.got]
+        node.got += 1
+        assert (asked["from"], asked["to"], asked["body"]["source"]) == (f"{ME}/sm", SM, ME)
+        assert asked["body"]["resources"] == addresses(first, end)
+        head = {"id": asked["id"], "type": "response", "from": SM, "to": asked["from"]}
+        await self.do_says({**head, "body": {"code": code}})
+
+    async def do_says(self, message: Message | str) -> None:
+        text = message if isinstance(message, str) else json.dumps(message)
+        await self.node.socket.send(text)
+
+    async def do_echoes(self) -> None:
+        await self.do_says(self.node.messages[self.node.got - 1])
+
+    async def do_breaks(self) -> None:
+        self.node.socket.transport.abort()
+
+    async def do_closes(self, code: int, reason: str = "") -> None:
+        await self.node.socket.close(code, reason)
+
+    async def do_statuses(self, expected: list[str]) -> None:
+        await self.until(lambda: len(self.statuses) >= len(expected))
+        assert self.statuses == expected
+
+    async def do_heard(self, *expected: Message) -> None:
+        def last() -> list[Message]:
+            flat = [{**each["body"], **each} for each in self.heard[-len(expected) :]]
+            pairs = zip(flat, expected, strict=False)
+            return [{key: each.get(key) for key in like} for each, like in pairs]
+
+        await self.until(lambda: last() == [*expected])
+
+    async def do_state(self, state: str) -> None:
+        assert self.stub.state == state
+
+    async def do_rests(self) -> None:
+        """It does nothing more by itself."""
+        assert self.stub._task is None
+        assert len(self._connections) == self._opened
+
+    async def end(self) -> None:
+        """Break every connection: the stub need not wait for an answer to its good-bye."""
+        for each in self._connections:
+            each.socket.transport.abort()
+        await self.stub.disconnect()
 
 
 @pytest.fixture
-async def scripted() -> AsyncIterator[ScriptedNode]:
-    node = ScriptedNode()
-    async with serve(node.handle, "127.0.0.1", 0) as server:
-        node.url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"
-        yield node
-
-
-@pytest.fixture
-async def load(scripted: ScriptedNode) -> AsyncIterator[Callable[..., tuple[Protostub, Bus]]]:
-    stubs: list[Protostub] = []
-
-    def make(**config: Any) -> tuple[Protostub, Bus]:
-        bus = Bus()
-        settings = {"url": scripted.url, "runtimeURL": ME, "min_delay": 0.01, **config}
-        stubs.append(activate(STUB, bus, settings)["instance"])
-        return stubs[-1], bus
-
-    yield make
-    scripted.vanish()
-    for stub in stubs:
-        await stub.disconnect()
-
-
-Load = Callable[..., tuple[Protostub, Bus]]
-
-
-async def live(scripted: ScriptedNode, bus: Bus, token: str = "t1") -> ServerConnection:
-    """Bring the stub's next connection to life."""
-    socket = await scripted.next()
-    times = bus.statuses.count("live") + 1
-    await scripted.answer(socket, code=200, runtimeToken=token)
-    await bus.status("live", times)
-    return socket
+async def play() -> AsyncIterator[Play]:
+    made = Play("")
+    async with serve(made.handle, "127.0.0.1", 0) as server:
+        made.settings["url"] = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"
+        yield made
+        await made.end()
 
 
 def request(id_: Any, **body: Any) -> Message:
@@ -142,246 +243,42 @@ def change(text: str) -> Message:
     return {**head, "body": {"value": text}}
 
 
-# --- the session ----------------------------------------------------------------------------------
+def addresses(first: int, end: int) -> list[str]:
+    return [f"comm://d/{number}/changes" for number in range(first, end)]
 
 
-async def test_case_53_the_first_message_connects_and_leaves_when_the_session_is_open(
-    scripted: ScriptedNode, load: Load
-) -> None:
-    _, bus = load()
-    bus.send(request(1))
-    socket = await scripted.next()
-    asked = await scripted.answer(socket, code=200, runtimeToken="t1")
-    assert asked == {"id": 1, "type": "open", "from": ME, "to": "mn:/session"}
-    assert (await scripted.asked(socket))["id"] == 1
-    assert bus.statuses == ["created", "in-progress", "live"]
+# --- the cases of both languages ------------------------------------------------------------------
 
 
-async def test_case_53_a_lost_session_is_opened_again_with_its_token(
-    scripted: ScriptedNode, load: Load
-) -> None:
-    _, bus = load()
-    bus.send(request(1))
-    socket = await live(scripted, bus, "t1")
-    socket.transport.abort()
-    socket = await scripted.next()
-    asked = await scripted.answer(socket, code=200)
-    assert (asked["type"], asked["from"]) == ("re-open", f"{ME}/t1")
-    await bus.status("live", 2)
-    assert bus.statuses == ["created", "in-progress", "live", "disconnected", "live"]
+@pytest.mark.parametrize("case", cases("stub"))
+async def test_case_53(play: Play, case: Message) -> None:
+    await play.steps(case["steps"], **in_python(case.get("config", {})))
 
 
-async def test_case_53_a_token_in_the_answer_to_re_open_is_taken_over_and_is_a_gap(
-    scripted: ScriptedNode, load: Load
-) -> None:
-    stub, bus = load()
-    bus.send(request(1))
-    for token, before in [("t1", ME), ("t2", f"{ME}/t1"), ("t3", f"{ME}/t2")]:
-        socket = await scripted.next()
-        asked = await scripted.answer(socket, code=200, runtimeToken=token)
-        assert asked["from"] == before
-        await bus.until(lambda: stub.state == "live")
-        socket.transport.abort()
-    assert bus.statuses.count("gap") == 2
+@pytest.mark.parametrize("case", cases("defaults"))
+def test_what_is_not_set(case: Message) -> None:
+    assert in_python(case["is"]).items() <= asdict(Settings("", "")).items()
 
 
-def subscribe(id_: int, resources: list[str], type_: str = "subscribe") -> Message:
-    body = {"resources": resources, "source": ME}
-    return {"id": id_, "type": type_, "from": f"{ME}/sm", "to": SM, "body": body}
+@pytest.mark.parametrize("case", cases("backOff"))
+def test_case_53_delays(case: Message) -> None:
+    for attempt, jitter, delay in case["rows"]:
+        assert back_off(attempt, Settings("", ""), jitter) == delay / 1000
+    assert len({back_off(3, Settings("", "")) for _ in range(20)}) > 10
 
 
-async def test_r51_a_new_session_gets_what_the_node_had_granted_before_what_waits(
-    scripted: ScriptedNode, load: Load
-) -> None:
-    stub, bus = load()
-    many = [f"comm://d/{number}/changes" for number in range(150)]
+# --- what is Python's alone -----------------------------------------------------------------------
 
-    async def grant(socket: ServerConnection, code: int = 200) -> Message:
-        asked = await scripted.asked(socket)
-        head = {"id": asked["id"], "type": "response", "from": SM, "to": asked["from"]}
-        await socket.send(json.dumps({**head, "body": {"code": code}}))
-        return asked
-
-    bus.send(subscribe(1, many))
-    bus.send(subscribe(2, ["comm://d/refused"]))
-    bus.send(subscribe(3, ["comm://d/0/changes"], "unsubscribe"))
-    first = await scripted.next()
-    await scripted.answer(first, code=200, runtimeToken="t1")
-    for code in (200, 403, 200):
-        await grant(first, code)
-    await bus.until(lambda: sum(each["type"] == "response" for each in bus.got) == 3)
-    first.transport.abort()
-    second = await scripted.next()
-    assert (await scripted.answer(second, code=200))["type"] == "re-open"
-    await bus.status("live", 2)
-    bus.send({"id": 8, "type": "read", "from": f"{ME}/x", "to": "comm://d/o"})
-    assert (await scripted.asked(second))["id"] == 8  # the same session: nothing is announced
-    second.transport.abort()
-    await bus.status("disconnected", 2)
-    bus.send({"id": 9, "type": "read", "from": f"{ME}/x", "to": "comm://d/o"})
-    third = await scripted.next()
-    await scripted.answer(third, code=200, runtimeToken="t2")
-    told = [await grant(third), await grant(third, 403)]
-    assert [(each["type"], each["to"], each["body"]["source"]) for each in told] == [
-        ("subscribe", SM, ME)
-    ] * 2
-    assert [len(each["body"]["resources"]) for each in told] == [100, 49]
-    assert [x for each in told for x in each["body"]["resources"]] == many[1:]
-    assert (await scripted.asked(third))["id"] == 9
-    await bus.status("gap", 2)
-    assert sum(each["type"] == "response" for each in bus.got) == 3
-    assert "403 to 49 addresses" in bus.got[-1]["body"]["desc"]
+LIVE: list[list[Any]] = [["send", 1], ["live", "t1"]]
 
 
-async def test_a_node_that_answers_re_open_with_500_is_asked_for_a_new_session(
-    scripted: ScriptedNode, load: Load
-) -> None:
-    _, bus = load()
-    bus.send(request(1))
-    (await live(scripted, bus)).transport.abort()
-    socket = await scripted.next()
-    await scripted.answer(socket, code=500, desc="Reconnection fail. Incorrect runtime token!")
-    asked = await scripted.answer(socket, code=200, runtimeToken="t2")
-    assert (asked["type"], asked["from"]) == ("open", ME)
-    await bus.status("gap")
-
-
-async def test_no_answer_in_time_is_a_disconnection_and_another_try(
-    scripted: ScriptedNode, load: Load
-) -> None:
-    assert Settings("", "").reply_timeout == 3.0
-    _, bus = load(reply_timeout=0.05)
-    bus.send(request(1))
-    await scripted.next()
-    await bus.status("disconnected")
-    assert bus.got[-1]["body"]["desc"] == "Timeout from mn:/session"
-    await scripted.next()
-
-
-async def test_a_refused_session_fails_with_the_nodes_words(
-    scripted: ScriptedNode, load: Load
-) -> None:
-    stub, bus = load()
-    bus.send(request(7))
-    await scripted.answer(await scripted.next(), code=403, desc="in use")
-    await bus.status("failed")
-    assert stub.state == "failed"
-    status, answer = bus.got[-2:]
-    assert status["body"]["desc"] == "in use"
-    assert (answer["id"], answer["to"], answer["body"]["code"]) == (7, f"{ME}/x", 403)
-
-
-@pytest.mark.parametrize("newer", [{"assertion": "newer"}, None])
-async def test_a_session_whose_identity_has_ended_waits_for_a_newer_one_and_goes_on(
-    scripted: ScriptedNode, load: Load, newer: Message | None
-) -> None:
-    stub, bus = load(identity_timeout=20.0 if newer else 0.05)
-    first = asyncio.create_task(stub.connect({"assertion": "older"}))
-    socket = await live(scripted, bus, "t1")
-    assert await first == "live"
-    socket.transport.abort()
-    await bus.status("disconnected")
-    bus.send(request(1))
-    await scripted.answer(await scripted.next(), code=401, desc="It has ended.")
-    await bus.status("in-progress", 2)
-    if newer is None:
-        await bus.until(lambda: bus.got[-1]["type"] == "response")
-        assert (bus.statuses[-1], bus.got[-1]["body"]["code"]) == ("failed", 401)
-        return
-    second = asyncio.create_task(stub.connect(newer))
-    socket = await scripted.next()
-    asked = await scripted.answer(socket, code=200)
-    assert (asked["type"], asked["from"]) == ("re-open", f"{ME}/t1")
-    assert asked["body"]["identity"] == newer
-    assert (await scripted.asked(socket))["id"] == 1
-    assert await second == "live"
-
-
-async def test_disconnect_says_good_bye_with_the_session_url(
-    scripted: ScriptedNode, load: Load
-) -> None:
-    stub, bus = load()
-    bus.send(request(1))
-    socket = await live(scripted, bus, "t1")
-    await scripted.asked(socket)  # the message
-    gone = asyncio.create_task(stub.disconnect())
-    asked = await scripted.answer(socket, code=200)
-    assert asked == {"id": 2, "type": "close", "from": f"{ME}/t1", "to": "mn:/session"}
-    await socket.close(1000)
-    await gone
-    assert stub.state == "disconnected"
-    assert scripted.tries() == 0
-
-
-async def test_connect_returns_the_state_that_follows(scripted: ScriptedNode, load: Load) -> None:
-    stub, bus = load()
-    connecting = asyncio.create_task(stub.connect({"token": "x"}))
-    asked = await scripted.answer(await scripted.next(), code=200, runtimeToken="t1")
-    assert asked["body"] == {"identity": {"token": "x"}}
-    assert await connecting == "live"
-    assert await stub.connect() == "live"
-
-
-# --- close codes and delays -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("code", [4403, 4409])
-async def test_after_this_close_code_it_does_not_return(
-    scripted: ScriptedNode, load: Load, code: int
-) -> None:
-    stub, bus = load()
-    bus.send(request(1))
-    await (await live(scripted, bus)).close(code, "because")
-    await bus.status("failed")
-    assert bus.got[-1]["body"]["desc"] == "because"
-    bus.send(request(2))
-    assert (bus.got[-1]["id"], bus.got[-1]["body"]["code"]) == (2, 503)
-    assert stub.state == "failed"
-
-
-@pytest.mark.parametrize("code", [1000, 1001, 3001, 3008, 4400, 4401, 4413, 4429])
-async def test_after_this_close_code_it_returns(
-    scripted: ScriptedNode, load: Load, code: int
-) -> None:
-    _, bus = load(stagger=0.01)
-    bus.send(request(1))
-    await (await live(scripted, bus)).close(code)
-    asked = await scripted.answer(await scripted.next(), code=200)
-    assert asked["type"] == "re-open"
-
-
-def test_case_53_delays_double_up_to_a_limit_with_jitter() -> None:
-    settings = Settings("", "")
-    whole = [back_off(attempt, settings, jitter=1.0) for attempt in (0, 1, 2, 3, 20, 10_000)]
-    assert whole == [0.25, 0.5, 1.0, 2.0, 30.0, 30.0]
-    assert back_off(1, settings, jitter=0.0) == 0.25
-    assert len({back_off(3, settings) for _ in range(20)}) > 10
-
-
-async def test_connect_while_it_waits_tries_at_once(scripted: ScriptedNode, load: Load) -> None:
-    stub, bus = load(min_delay=3600.0, max_delay=3600.0)
-    bus.send(request(1))
-    (await live(scripted, bus)).transport.abort()
-    await bus.status("disconnected")
-    connecting = asyncio.create_task(stub.connect())
-    await scripted.answer(await scripted.next(), code=200)
-    assert await connecting == "live"
-
-
-async def test_a_url_that_is_none_is_a_failure(load: Load) -> None:
-    stub, _ = load(url="no url")
-    assert await stub.connect() == "failed"
-
-
-async def test_a_node_that_is_away_is_a_disconnection(load: Load) -> None:
-    _, bus = load(url="ws://127.0.0.1:1/ws")
-    bus.send(request(1))
-    await bus.status("disconnected")
-    assert bus.statuses == ["created", "in-progress", "disconnected"]
+async def test_a_node_that_is_away_is_a_disconnection(play: Play) -> None:
+    await play.steps([["send", 1]], url="ws://127.0.0.1:1/ws")
+    await play.do_statuses(["created", "in-progress", "disconnected"])
 
 
 async def test_a_node_that_takes_connections_and_is_silent_is_left_in_peace(
-    load: Load, monkeypatch: pytest.MonkeyPatch
+    play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries: list[int] = []
 
@@ -392,150 +289,48 @@ async def test_a_node_that_takes_connections_and_is_silent_is_left_in_peace(
     monkeypatch.setattr(protostub, "back_off", noted)
     with create_server(("127.0.0.1", 0)) as silent:
         url = f"ws://127.0.0.1:{silent.getsockname()[1]}/ws"
-        _, bus = load(url=url, connect_timeout=0.05, stable_after=0.01)
-        bus.send(request(1))
+        await play.steps([["send", 1]], url=url, connect_timeout=0.05, stable_after=0.01)
         async with asyncio.timeout(SECONDS):
             while len(tries) < 3:  # noqa: ASYNC110 (its tries are no events)
                 await asyncio.sleep(0.01)
     assert tries[:3] == [0, 1, 2]
 
 
-# --- messages -------------------------------------------------------------------------------------
-
-
-async def test_case_53_via_filter_both_ways(scripted: ScriptedNode, load: Load) -> None:
-    _, bus = load()
-    bus.send(request(1, via=STUB))  # came in through this stub
-    bus.send(request(2, via="runtime://d/protostub/other"))
-    socket = await live(scripted, bus)
-    sent = await scripted.asked(socket)
-    assert sent["id"] == 2
-    await socket.send(json.dumps(sent))  # went out through it
-    await socket.send(json.dumps(change("theirs")))
-    await bus.until(lambda: bus.got[-1]["to"] == "comm://d/o/changes")
-    assert bus.got[-1]["body"] == {"value": "theirs", "via": STUB}
-    assert not [each for each in bus.got if each["to"] == "comm://d/o"]
-
-
-async def test_messages_wait_in_order_while_the_node_is_away(
-    scripted: ScriptedNode, load: Load
-) -> None:
-    _, bus = load()
-    bus.send(request(1))
-    socket = await live(scripted, bus)
-    assert (await scripted.asked(socket))["id"] == 1
-    socket.transport.abort()
-    await bus.status("disconnected")
-    for id_ in (2, 3, 4):
-        bus.send(request(id_))
-    socket = await live(scripted, bus)
-    assert [(await scripted.asked(socket))["id"] for _ in range(3)] == [2, 3, 4]
-
-
-async def test_a_full_queue_refuses_requests_and_says_that_events_are_lost(
-    scripted: ScriptedNode, load: Load
-) -> None:
-    _, bus = load(max_queue=400)
-    bus.send(request(1))
-    bus.send(request(2, text="x" * 400))
-    assert (bus.got[-1]["id"], bus.got[-1]["body"]["code"]) == (2, 503)
-    bus.send(change("y" * 400))
-    bus.send(change("y" * 400))
-    assert bus.statuses.count("gap") == 1
-    await live(scripted, bus)
-    await bus.status("gap", 2)
-    assert bus.got[-1]["body"]["desc"].startswith("2 messages")
-
-
 async def test_a_connection_that_breaks_while_messages_are_on_their_way_out_is_a_gap(
-    scripted: ScriptedNode, load: Load
+    play: Play,
 ) -> None:
-    _, bus = load(max_queue=2**27)
-    bus.send(request(1))
-    socket = await live(scripted, bus)
-    socket.transport.pause_reading()
+    await play.steps(LIVE, max_queue=2**27)
+    play.node.socket.transport.pause_reading()
     for _ in range(400):  # more than the buffers of the kernel hold, however it is compressed
-        bus.send(change(secrets.token_urlsafe(75_000)))
+        play.send(change(secrets.token_urlsafe(75_000)))
         await asyncio.sleep(0)
-    assert "gap" not in bus.statuses
-    socket.transport.abort()
-    await bus.status("disconnected")
-    await bus.status("gap")
+    assert "gap" not in play.statuses
+    await play.do_breaks()
+    await play.do_heard({"value": "gap"}, {"value": "disconnected"})
 
 
-async def test_a_message_that_the_node_would_not_take_is_answered_413(load: Load) -> None:
-    _, bus = load(max_frame=300)
-    bus.send(request(1, text="x" * 300))
-    assert bus.got[-1]["body"]["code"] == 413
-    bus.send(request(2, text="語" * 100))
-    assert (bus.got[-1]["id"], bus.got[-1]["body"]["code"]) == (2, 413)
-
-
-async def test_a_frame_has_no_more_bytes_than_its_text_needs(
-    scripted: ScriptedNode, load: Load
-) -> None:
-    _, bus = load(max_frame=500)
-    bus.send(request(1, text="語" * 100))
-    socket = await live(scripted, bus)
-    assert (await scripted.asked(socket))["body"]["text"] == "語" * 100
-
-
-async def test_half_of_a_surrogate_pair_is_refused_because_no_node_reads_it(
-    scripted: ScriptedNode, load: Load
-) -> None:
-    _, bus = load()
-    bus.send(request(1, text="half a pair: \ud83d"))
-    assert (bus.got[-1]["id"], bus.got[-1]["body"]["code"]) == (1, 400)
-    bus.send(request(2, text="a whole one: \U0001f600 and \\ud83d"))
-    socket = await live(scripted, bus)
-    assert (await scripted.asked(socket))["id"] == 2
-
-
-async def test_the_nodes_gap_signal_reaches_the_bus_and_the_stubs_status(
-    scripted: ScriptedNode, load: Load
-) -> None:
-    stub, bus = load()
-    bus.send(request(1))
-    socket = await live(scripted, bus)
-    signal = {"id": 1, "type": "update", "from": "domain://msg-node.d", "to": f"{ME}/status"}
-    await socket.send("nonsense")
-    await socket.send(json.dumps({**signal, "body": {"value": "gap"}}))
-    await bus.status("gap")
-    assert [each["to"] for each in bus.got[-2:]] == [f"{ME}/status", f"{STUB}/status"]
-    assert stub.state == "live"
-
-
-async def test_a_listener_that_fails_is_reported_and_does_not_stop_the_stub(
-    scripted: ScriptedNode, load: Load
-) -> None:
-    _, bus = load()
-    bus.send(request(1))
-    socket = await live(scripted, bus)
+async def test_a_listener_that_fails_is_reported_and_does_not_stop_the_stub(play: Play) -> None:
+    await play.steps(LIVE)
     reported: list[Message] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
-    keep = bus.post_message
+    keep = play.post_message
 
     def fail_on_changes(message: Message) -> None:
         if message["to"].endswith("/changes"):
             raise ValueError("a listener's fault")
         keep(message)
 
-    bus.post_message = fail_on_changes  # type: ignore[method-assign]
-    await socket.send(json.dumps(change("first")))
-    await socket.send(json.dumps(request(5)))
-    await bus.until(lambda: bus.got[-1].get("id") == 5)
+    play.post_message = fail_on_changes  # type: ignore[method-assign]
+    await play.do_says(change("first"))
+    await play.do_says(request(5))
+    await play.do_heard({"id": 5})
     assert str(reported[0]["exception"]) == "a listener's fault"
 
 
-async def test_a_fault_of_the_stub_itself_is_a_failure_that_is_seen(
-    scripted: ScriptedNode, load: Load
-) -> None:
-    _, bus = load()
-    bus.send(request(1))
-    await scripted.answer(await scripted.next(), code="no number")
-    await bus.status("failed")
-    assert "broke" in bus.got[-2]["body"]["desc"]
-    assert bus.got[-1]["body"]["code"] == 500
+async def test_a_fault_of_the_stub_itself_is_a_failure_that_is_seen(play: Play) -> None:
+    await play.steps([["send", 1], ["opens"], ["answers", {"code": "no number"}]])
+    await play.do_heard({"value": "failed"}, {"id": 1, "code": 500})
+    assert "broke" in play.heard[-2]["body"]["desc"]
 
 
 # --- the bus --------------------------------------------------------------------------------------
