@@ -21,9 +21,10 @@ from msgnode.storage.deletion import delete_with_dependents
 
 from .audit import note
 
-SETTABLE = ("domain", "url", "hosts", "keys", "kind", "visitors")
+SETTABLE = ("domain", "url", "hosts", "keys", "kind", "visitors", "messages_per_second")
 """What an operator says of a peer; all else the node finds out, or follows from a decision."""
 _AUDITED = {monitoring.RETRY: "peer.retry", monitoring.DISCARD: "peer.discard"}
+MOST_RATE = 100_000
 _NAMED = 20
 """Messages that an entry of the audit log names."""
 
@@ -41,6 +42,8 @@ def cleaned(values: Mapping[str, Any]) -> dict[str, Any]:
             kept[name], why = check(kept[name].strip())
             if why:
                 faults[name] = why
+    if not 1 <= kept.get("messages_per_second", 1) <= MOST_RATE:
+        faults["messages_per_second"] = f"It must be from 1 to {MOST_RATE}."
     if faults:
         raise ValidationError(faults)
     return kept

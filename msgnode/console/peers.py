@@ -105,6 +105,7 @@ class PeerAdmin(AuditedAdmin):
     ordering = ("domain",)
     fields: ClassVar[tuple[str, ...]] = (
         "domain", "url", "hosts", "keys", "kind", "seems", "visitors",
+        "messages_per_second",
         "what_was_decided", "state", "state_at", "last_error",
         "waits", "traffic", "way_out", "way_in", "carrier", "sandbox",
         "found_digest", "signature", "looked_at", "discovery",
@@ -117,6 +118,7 @@ class PeerAdmin(AuditedAdmin):
         "keys",
         "kind",
         "visitors",
+        "messages_per_second",
         "decision",
         "found_digest",
         "approved_digest",

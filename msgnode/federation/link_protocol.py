@@ -43,10 +43,12 @@ _HEAD = b'{"send":{"seq":%d,"ack":%d,"items":['
 OVERHEAD = 128 + MAX_ITEMS
 """Bytes that a batch has at most besides its messages."""
 
+PASSED = 1000
+"""The end of a test."""
 BAD_FRAME, BAD_PROOF, NOT_ALLOWED, BAD_VERSION = 4400, 4401, 4403, 4406
 LATE, REPLACED, BAD_NAME, TOO_LARGE, ELSEWHERE = 4408, 4409, 4410, 4413, 4421
 _WORDS = {
-    1006: "lost without a word",
+    1006: "no connection",
     BAD_FRAME: "bad frame",
     BAD_PROOF: "not proved",
     NOT_ALLOWED: "not allowed",
@@ -63,7 +65,8 @@ class LinkFault(Exception):
     """What ends a link: a close code of the WebSocket, and words for operators of both nodes."""
 
     def __init__(self, code: int, why: str) -> None:
-        super().__init__(f"{_WORDS.get(code, f'closed with {code}')}: {why}" if why else f"{code}")
+        words = _WORDS.get(code, f"closed with {code}")
+        super().__init__(f"{words}: {why}" if why else words)
         self.code = code
         self.why = why
 

@@ -82,7 +82,13 @@ class PeerConnection(FrameConnection):
 
 
 class PeerSessions(ConnectionOpener):
-    """Opens sessions of peers at this worker. One instance per worker."""
+    """Opens sessions of peers at this worker."""
+
+    def at_rate(self, messages_per_second: float) -> PeerSessions:
+        """The same for a peer that may send so many messages a second."""
+        settings = self._parts.settings
+        flow = replace(settings.flow, messages_per_second=messages_per_second)
+        return PeerSessions(replace(self._parts, settings=replace(settings, flow=flow)))
 
     async def open(self, domain: str, stub_url: str, outlet: PeerOutlet) -> PeerConnection:
         """Open it on a connection that counts towards the limits of the peer's domain."""

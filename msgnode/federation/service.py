@@ -338,7 +338,8 @@ class Federation:
     async def _begin(self, row: PeerRow) -> None:
         if row.legacy is not None:
             kept = await self._stored.open(row.pk, row.domain)
-            await self._start(row, self._legacy(row, self._opener, self.observers, kept), kept)
+            opener = self._opener.at_rate(row.messages_per_second)
+            await self._start(row, self._legacy(row, opener, self.observers, kept), kept)
         elif (stub := await self._stub(row)) is not None:
             kept = await self._stored.open(row.pk, row.domain)
             await self._start(row, self._link(row, stub, kept), kept)
@@ -347,9 +348,12 @@ class Federation:
         """The link to a node."""
         own = self._settings.domain
         headers = [(HEADER, f"{own} {secret(self._settings.key, own, row.domain)}")]
-        sockets = replace(self._limits.sockets, hosts=stub.hosts, headers=headers)
+        rate = row.messages_per_second
+        sockets = replace(
+            self._limits.sockets, hosts=stub.hosts, headers=headers, messages_per_second=rate
+        )
         limits = replace(self._limits, sockets=sockets)
-        arguments = (stub, own, limits, self._opener, self.observers, kept)
+        arguments = (stub, own, limits, self._opener.at_rate(rate), self.observers, kept)
         if self._settings.node is None:
             return PeerLink(*arguments)
         look = partial(self._look_at_keys, row)

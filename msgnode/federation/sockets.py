@@ -43,6 +43,7 @@ from websockets.protocol import State
 from msgnode.core.back_off import BackOff
 from msgnode.core.faults import FAULTS
 from msgnode.core.token_bucket import TokenBucket
+from msgnode.models.federation import RATE
 from msgnode.net.http import (
     Answer,
     BadAnswer,
@@ -67,7 +68,6 @@ SILENCE_SECONDS = 20.0
 """Seconds without a frame or an answer to a ping after which a peer counts as gone."""
 UNREAD_SECONDS = 30.0
 """Seconds for which a peer may read nothing while something is sent; then its socket is ended."""
-MESSAGES_PER_SECOND = 2_000.0
 BYTES_PER_SECOND = 20_000_000.0
 """Of one peer, in both directions of its sandbox: it cannot keep a worker busy alone."""
 _UNSENT = 1024 * 1024
@@ -88,7 +88,7 @@ class SocketLimits:
     hosts: frozenset[str]
     networks: Sequence[Network] = ()
     max_frame: int = 1024 * 1024
-    messages_per_second: float = MESSAGES_PER_SECOND
+    messages_per_second: float = RATE
     bytes_per_second: float = BYTES_PER_SECOND
     headers: Sequence[tuple[str, str]] = field(default=(), repr=False)
     tls_places: frozenset[str] = frozenset()

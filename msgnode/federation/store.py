@@ -29,6 +29,7 @@ from django.utils import timezone
 
 from msgnode.core.errors import BadGateway, Forbidden, GatewayTimeout, NodeError, Unavailable
 from msgnode.models import Alarm, LegacyNetwork, Peer, PeerStub
+from msgnode.models.federation import RATE
 from msgnode.sandbox import approval, process
 from msgnode.storage import claims
 from msgnode.storage.alarms import (
@@ -107,6 +108,7 @@ class PeerRow:
     has_visitors: bool = False
     legacy: LegacyRow | None = None
     node_keys: str = ""
+    messages_per_second: int = RATE
 
     @property
     def place(self) -> Place:
@@ -142,8 +144,11 @@ class PeerRow:
 
     def has_place_of(self, now: PeerRow | None) -> bool:
         """Whether at most the stub differs."""
-        mine = (self.url, self.hosts, self.kind, self.legacy)
-        return now is not None and mine == (now.url, now.hosts, now.kind, now.legacy)
+        return now is not None and self._kept == now._kept
+
+    @property
+    def _kept(self) -> tuple[object, ...]:
+        return self.url, self.hosts, self.kind, self.legacy, self.messages_per_second
 
     @property
     def stub_url(self) -> str:
@@ -175,6 +180,7 @@ def read() -> list[PeerRow]:
             has_visitors(row, found[row.pk]),
             networks.get(row.pk),
             row.node_keys,
+            row.messages_per_second,
         )
         for row in peers
     ]

@@ -11,6 +11,8 @@ from django.utils import timezone
 from .lengths import ADDRESS_LENGTH
 from .scripts import RunsScript
 
+RATE = 2_000
+"""Messages a second of a peer, unless an operator says more: it keeps no worker busy alone."""
 MESSAGE_ID = 200
 """Characters of a message's id that are kept of it, as it was written (JSON)."""
 
@@ -62,6 +64,10 @@ class Peer(RunsScript):
         max_length=16, choices=Visitors.choices, blank=True, default="", db_default="",
         help_text="Whether runtimes of this domain may speak here for themselves, or its node "
         "speaks for all of them.",
+    )  # fmt: skip
+    messages_per_second = models.PositiveIntegerField(
+        "messages a second", default=RATE, db_default=RATE,
+        help_text="That its node may send, each way; above that it is not read for a moment.",
     )  # fmt: skip
     is_by_hand = models.BooleanField(
         "its stub was given by hand", default=False, db_default=False, editable=False,

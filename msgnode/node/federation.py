@@ -22,7 +22,7 @@ from msgnode.federation.observers import Observers
 from msgnode.federation.peer import QUEUE_BYTES, QUEUE_MESSAGES, Link, LinkLimits
 from msgnode.federation.peer_session import PeerSessions
 from msgnode.federation.service import Federation, FederationSettings, ServingWorker
-from msgnode.federation.sockets import BYTES_PER_SECOND, MESSAGES_PER_SECOND, SocketLimits
+from msgnode.federation.sockets import BYTES_PER_SECOND, SocketLimits
 from msgnode.federation.store import PeerRow
 from msgnode.federation.stored_messages import StoredMessages, StoreLimits
 from msgnode.identity.encryption import decrypt, encrypt
@@ -74,11 +74,7 @@ def _serve(
 ) -> PeerRoom:
     """Build the service for peers."""
     limits, lease = settings.PEERS, base.lease
-    flow = replace(
-        parts.settings.flow,
-        messages_per_second=MESSAGES_PER_SECOND,
-        bytes_per_second=BYTES_PER_SECOND,
-    )
+    flow = replace(parts.settings.flow, bytes_per_second=BYTES_PER_SECOND)  # the rest: its row
     store = StoreLimits(limits["STORED_MESSAGES"], seconds=limits["STORE_HOURS"] * 3600)
     stored = StoredMessages(
         store, base.table, base.writer, encrypt, decrypt, base.alarms.raise_alarm, guard.vouch

@@ -50,7 +50,7 @@ REMOVED = {
     "FEDERATION_BYTES_PER_SECOND": "it is always 20000000",
     "FEDERATION_IDLE_SECONDS": "it is always 600",
     "FEDERATION_LINGER_SECONDS": "it is always 10",
-    "FEDERATION_MESSAGES_PER_SECOND": "it is always 2000",
+    "FEDERATION_MESSAGES_PER_SECOND": "each peer has its own, 2000 until an operator says more",
     "FEDERATION_QUEUE_BYTES": "it is always 16777216",
     "FEDERATION_QUEUE_MESSAGES": "it is always 10000",
     "FEDERATION_STORED_BYTES": "it is always 4194304",

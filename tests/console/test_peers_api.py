@@ -135,6 +135,13 @@ def test_the_kind_of_a_peer_is_guessed_from_its_stub_until_it_is_set(
     assert (store.read()[0].kind, store.read()[0].has_visitors) == ("nodejs", True)
     operator.patch(PEER, {"visitors": "refused"}, content_type="application/json")
     assert not store.read()[0].has_visitors
+    before = store.read()[0]
+    assert before.messages_per_second == 2_000
+    operator.patch(PEER, {"messages_per_second": 5_000}, content_type="application/json")
+    assert store.read()[0].messages_per_second == 5_000
+    assert not before.has_place_of(store.read()[0]), "it begins anew, at that rate"
+    refused = operator.patch(PEER, {"messages_per_second": 0}, content_type="application/json")
+    assert refused.status_code == 400
     refused = operator.patch(PEER, {"kind": "xmpp"}, content_type="application/json")
     assert refused.status_code == 400
 
@@ -148,7 +155,10 @@ def test_what_cannot_be_set_is_refused_and_not_passed_over(
     added = post(operator, PEERS, domain="c.example", **body)
     for refused in (changed, added):
         assert refused.status_code == 400
-        assert "domain, hosts, keys, kind, url, visitors" in refused.json()["errors"][name][0]
+        assert (
+            "domain, hosts, keys, kind, messages_per_second, url, visitors"
+            in refused.json()["errors"][name][0]
+        )
     assert Peer.objects.get() == peer
 
 

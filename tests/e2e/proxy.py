@@ -4,7 +4,6 @@ loses them. Runs in a thread of its own."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from typing import Self
 from urllib.parse import urlsplit
@@ -25,6 +24,8 @@ class Way:
         self._open = asyncio.Event()
         self._open.set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_told = True
+        self._half_open: list[asyncio.StreamWriter] = []
         self._thread.start()
         port = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
         user = f"{parts.username}@" if parts.username else ""
@@ -40,6 +41,11 @@ class Way:
     def cut(self) -> None:
         """From now on nothing passes; connections stay as they are."""
         self._loop.call_soon_threadsafe(self._open.clear)
+
+    def lose(self, is_told: bool = True) -> None:
+        """Lose every connection; the ends are told, or stay half open. New ones pass."""
+        self._is_told = is_told
+        self._loop.call_soon_threadsafe(lambda: [each.cancel() for each in self._tasks])
 
     def mend(self) -> None:
         """What waited passes, and all that comes."""
@@ -70,10 +76,17 @@ class Way:
         writer: asyncio.StreamWriter,
         instead: tuple[bytes, bytes],
     ) -> None:
-        with contextlib.suppress(OSError):
+        try:
             while data := await reader.read(65536):
                 await self._open.wait()
                 writer.write(data.replace(*instead) if instead[0] else data)
                 await writer.drain()
+        except OSError:
+            pass
+        except asyncio.CancelledError:
+            if self._is_told:
+                writer.transport.abort()
+            self._half_open.append(writer)
+            raise
         await self._open.wait()
         writer.close()

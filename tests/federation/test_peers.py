@@ -325,8 +325,9 @@ def test_the_command_adds_lists_and_decides() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [("add",), ("add", "localhost"), ("add", B, "--url", "ftp://x"), ("block", "c.example")],
-)
+    [("add",), ("add", "localhost"), ("add", B, "--url", "ftp://x"), ("block", "c.example"),
+     ("add", B, "--messages-per-second", "0")],
+)  # fmt: skip
 def test_what_the_command_cannot_do_it_says(words: tuple[str, ...]) -> None:
     with pytest.raises(CommandError) as caught:
         command(*words)

@@ -6,6 +6,7 @@ The short twins in one process are in test_node_links.
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -139,3 +140,20 @@ async def test_case_l61_and_l69_a_node_killed_amid_requests_and_begun_with_anoth
     assert not [each for each in asker.inbox if each["id"] in ids], "answered twice"
     now = await until_row(nodes.a, lambda peer: peer["figures"]["link"]["key"] not in ("", before))
     assert set(now["node_keys"]) >= {before[0]}
+
+
+async def test_what_would_fail_of_the_link_is_said_and_what_runs_is_left_alone(
+    nodes: Linked,
+) -> None:
+    """Of two real nodes; each single fault is in test_link_trial."""
+    key = peer_row(nodes.a)["figures"]["link"]["key"]
+    said = await asyncio.to_thread(nodes.a.manage, "peers", "test-link", B)
+    assert said.count("ok ") == 4
+    assert "both nodes have proved who they are" in said
+    await asyncio.to_thread(nodes.b.manage, "peers", "pause", A)
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        await asyncio.to_thread(nodes.a.manage, "peers", "test-link", B)
+    wrong = f"proof     not allowed: The exchange of messages with {A} is paused."
+    assert wrong in failed.value.stdout
+    await asyncio.to_thread(nodes.b.manage, "peers", "resume", A)
+    await until_row(nodes.a, lambda peer: is_linked(peer) and peer["figures"]["link"]["key"] == key)

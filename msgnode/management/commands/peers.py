@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import ipaddress
 import json
@@ -16,20 +17,35 @@ from django.utils import timezone
 from msgnode.console import peer_actions, whereabouts
 from msgnode.console.command_base import Tool, could_not_be_done, not_as_it_should_be
 from msgnode.core.errors import Conflict
-from msgnode.federation import descriptor, discovery, monitoring, sockets, store
+from msgnode.federation import (
+    descriptor,
+    discovery,
+    kinds,
+    link_keys,
+    link_trial,
+    monitoring,
+    sockets,
+    store,
+)
 from msgnode.federation.descriptor import FoundStub
+from msgnode.federation.link_endpoint import keys_of_this_node
+from msgnode.federation.link_trial import Finding
+from msgnode.federation.link_wire import OwnNode
 from msgnode.federation.states import IDLE, LIVE
 from msgnode.models import LegacyNetwork, Peer
+from msgnode.models.federation import RATE
+from msgnode.net.http import HttpClient
 
 _BY = "command line"
-_ACTIONS = ("list", "add", *peer_actions.ACTIONS, "stubs", "queue", "where", "retry")
+_ACTIONS = ("list", "add", *peer_actions.ACTIONS, "stubs", "queue", "where", "retry", "test-link")
 
 
 class Command(Tool):
     help = (
         "List or manage the peers of this node, which are the nodes of other domains: add a peer, "
         "approve the stub that was found, block, pause or resume the peer, restart its stub, look "
-        "for its stub again, list the stubs that it has offered, or remove it. List the messages "
+        "for its stub again, list the stubs that it has offered, or remove it. Try the link to it "
+        "(test-link), and say in words what would fail. List the messages "
         "that wait for it (queue), find one message (where), and send waiting messages again "
         "(retry) or discard them. A running node applies changes within seconds. A list exits "
         "with status 1 if a peer waits for approval, or is approved but neither live nor idle."
@@ -75,6 +91,11 @@ class Command(Tool):
         )
         self._add_network_arguments(parser)
         parser.add_argument("--hosts", default="", help="additional hosts its stub may connect to")
+        parser.add_argument(
+            "--messages-per-second",
+            type=int,
+            help=f"add: messages a second, each way (default: {RATE})",
+        )
         parser.add_argument(
             "--messages",
             type=int,
@@ -148,7 +169,12 @@ class Command(Tool):
         peer = Peer.objects.filter(domain=domain).first()
         if peer is None:
             raise could_not_be_done(f"There is no peer {domain}.")
-        shown = {"stubs": self._stubs, "queue": self._queue, "where": self._where}
+        shown = {
+            "stubs": self._stubs,
+            "queue": self._queue,
+            "where": self._where,
+            "test-link": self._test,
+        }
         if action in shown:
             shown[action](peer, options)
         elif action == "retry" or options["messages"] is not None:
@@ -169,12 +195,17 @@ class Command(Tool):
             row["keys"] = _read(options["keys"]) if options["keys"] else ""
         if options["kind"]:
             row["kind"] = options["kind"].replace("guessed", "")
+        if options["messages_per_second"] is not None:
+            row["messages_per_second"] = options["messages_per_second"]
         if options["visitors"]:
             row["visitors"] = options["visitors"].replace("as-kind", "")
         try:
             row = peer_actions.cleaned(row)
         except ValidationError as wrong:
-            faults = (f"--{name}: {' '.join(why)}" for name, why in wrong.message_dict.items())
+            faults = (
+                f"--{name.replace('_', '-')}: {' '.join(why)}"
+                for name, why in wrong.message_dict.items()
+            )
             raise could_not_be_done(" ".join(faults)) from None
         given = _given(options) if options["stub"] else None
         if given is not None:
@@ -269,6 +300,15 @@ class Command(Tool):
                 f"  {each.text}".rstrip()
             )
 
+    def _test(self, peer: Peer, options: dict[str, Any]) -> None:
+        found = [_decided(peer), *asyncio.run(_tried(peer))]
+        if options["json"]:
+            self.say_json([each._asdict() for each in found])
+        for each in () if options["json"] else found:
+            self.stdout.write(f"{'ok' if each.is_good else 'WRONG':6}{each.what:10}{each.text}")
+        if not all(each.is_good for each in found):
+            raise not_as_it_should_be(f"The link to {peer.domain} does not come about so.")
+
     def _order(self, peer: Peer, action: str, ids: list[int] | None) -> None:
         kind = monitoring.RETRY if action == "retry" else monitoring.DISCARD
         done, left = peer_actions.order_of(kind, peer, ids, _BY)
@@ -299,6 +339,28 @@ class Command(Tool):
         wrong = [peer.domain for peer in peers if _is_wrong(peer)]
         if wrong:
             raise not_as_it_should_be(f"Look at: {', '.join(wrong)}")
+
+
+def _decided(peer: Peer) -> Finding:
+    """Whether a link to the peer is wanted here."""
+    if peer.decision != Peer.Decision.APPROVED:
+        return Finding(False, "decision", f"{peer_actions.decision_word(peer)} here")
+    if peer.kind not in ("", kinds.OURS):
+        return Finding(False, "decision", f"its kind is {peer.kind}, which is left to its stub")
+    return Finding(True, "decision", "approved here")
+
+
+async def _tried(peer: Peer) -> list[Finding]:
+    networks = [ipaddress.ip_network(each) for each in settings.FEDERATION_NETWORKS]
+    http = HttpClient(networks, link_trial.SECONDS, link_keys.MAX_DOCUMENT)
+    own = OwnNode(
+        settings.DOMAIN, keys_of_this_node(), int(settings.NODE["MAX_FRAME_BYTES"]), networks
+    )
+    keys = json.loads(peer.node_keys or "{}")
+    try:
+        return [each async for each in link_trial.tried(own, http, peer.domain, peer.url, keys)]
+    finally:
+        await http.close()
 
 
 def _read(path: str, option: str = "--keys") -> str:
