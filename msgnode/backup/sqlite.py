@@ -29,7 +29,7 @@ def dump(database: Path, folder: Path) -> tuple[Database, list[str]]:
         What the copy has, and the names of its parts.
 
     Raises:
-        sqlite3.Error: it cannot be read, or the disk does not take the copy.
+        sqlite3.Error: it cannot be read or is damaged, or the disk does not take the copy.
     """
     copy = folder / PART
     copy.touch(mode=0o600)
@@ -41,6 +41,9 @@ def dump(database: Path, folder: Path) -> tuple[Database, list[str]]:
     ):
         source.backup(target)
         target.execute("PRAGMA journal_mode=DELETE")
+        faults = [row[0] for row in target.execute("PRAGMA integrity_check(1)")]
+        if faults != ["ok"]:
+            raise sqlite3.DatabaseError(f"{database} is damaged: {faults[0]}")
     return _look(copy), [PART]
 
 

@@ -17,7 +17,11 @@ NO_CONNECTION_LEFT = "The database has no connection left"
 _REFUSED_FOR = 30.0
 """Seconds for which a refused connection counts, if none is made meanwhile."""
 
+DAMAGED = "The database's file is damaged"
+
 _OF_SQLITE = {
+    sqlite3.SQLITE_CORRUPT: DAMAGED,
+    sqlite3.SQLITE_NOTADB: DAMAGED,
     sqlite3.SQLITE_FULL: "The database's disk is full",
     sqlite3.SQLITE_BUSY: "Another process keeps the database locked",
     sqlite3.SQLITE_LOCKED: "Another process keeps the database locked",
@@ -31,6 +35,8 @@ _OF_POSTGRESQL = {
     "57014": "The database took too long: it is slow, or somebody else keeps rows locked",
     "57P03": "The database is starting or stopping",
     "40P01": "Somebody else changed the same rows at that moment",
+    "XX001": DAMAGED,
+    "XX002": DAMAGED,
 }
 _SAID_WITHOUT_ONE = ("too many clients", "remaining connection slots", "too many connections")
 _OUT_OF_REACH = "The database is out of reach or does not answer"
@@ -41,6 +47,11 @@ def is_full(error: BaseException) -> bool:
     cause = error.__cause__
     code = getattr(cause, "sqlite_errorcode", None)
     return code == sqlite3.SQLITE_FULL or getattr(cause, "sqlstate", None) == "53100"
+
+
+def is_damaged(error: BaseException) -> bool:
+    """Whether what the database has read is not what it wrote."""
+    return in_words(error) == DAMAGED
 
 
 def is_locked(error: BaseException) -> bool:

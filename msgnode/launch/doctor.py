@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core import checks
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, OperationalError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
@@ -114,6 +114,9 @@ def _database() -> Iterator[Finding]:
         yield Finding("database", WARNING, "there is none yet", "Start the node, or `migrate`.")
         return
     prepare.check_database()
+    if not _is_postgresql() and (fault := _damage()):
+        yield Finding("database", *fault)
+        return
     executor = MigrationExecutor(connection)
     known = executor.loader.disk_migrations
     steps = executor.migration_plan(executor.loader.graph.leaf_nodes())
@@ -127,6 +130,28 @@ def _database() -> Iterator[Finding]:
         yield Finding("database", WARNING, text, remedy)
     if _is_postgresql():
         yield from _postgresql()
+
+
+def _damage() -> tuple[str, str, str] | None:
+    """Have SQLite look through its file: state, text and remedy if that finds something."""
+    connection.ensure_connection()
+    until = time.monotonic() + _PATIENCE
+    connection.connection.set_progress_handler(lambda: time.monotonic() > until, 100_000)
+    try:
+        found = str(_one("PRAGMA quick_check(1)"))
+    except OperationalError as fault:
+        if "interrupted" not in str(fault):
+            raise
+        text = f"it is too large to be looked through in {_PATIENCE:.0f} s"
+        return WARNING, text, "Have `sqlite3` do it: PRAGMA quick_check."
+    except DatabaseError as fault:
+        found = str(fault)
+    finally:
+        connection.connection.set_progress_handler(None, 0)
+    if found == "ok":
+        return None
+    text = f"it is damaged: {found.splitlines()[-1]}"
+    return WRONG, text, "Restore a backup, and look at the disk."
 
 
 def _postgresql() -> Iterator[Finding]:

@@ -14,6 +14,7 @@ import resource
 import secrets
 import shutil
 import socket
+import sqlite3
 import sys
 import time
 import warnings
@@ -22,14 +23,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management import call_command, load_command_class
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
+from msgnode.core import database_errors
 from msgnode.identity import sealed_secrets
 from msgnode.redis.faults import RedisFault
 from msgnode.resources import version
+from msgnode.storage import sqlite_file
 
 from .error_messages import StartFailed, without_password
 
@@ -120,8 +124,12 @@ def _user(number: int) -> str:
 
 def check_database() -> None:
     """Check that the database answers; a file that does not exist yet is made later."""
-    if connection.vendor == "sqlite" and not Path(connection.settings_dict["NAME"]).exists():
-        return
+    if connection.vendor == "sqlite":
+        path = Path(connection.settings_dict["NAME"])
+        if not path.exists():
+            return
+        if not path.stat().st_size and (settings.DATA_DIR / "prepared.json").exists():
+            raise StartFailed(f"the database {path} is empty, and was not. {_RESTORE}")
     try:
         with warnings.catch_warnings(), connection.cursor() as cursor:
             # Django advises against a query before the models are loaded; none of them is asked.
@@ -137,10 +145,29 @@ def check_database() -> None:
         connection.close()
 
 
+_RESTORE = "`manage.py restore` puts a backup in its place, and keeps what is there."
+
+
+def look_at_log(say: Callable[[str], Any]) -> None:
+    """Say which commits SQLite does not read, while nothing else has the database open."""
+    path = Path(str(connection.settings_dict["NAME"]))
+    if connection.vendor == "sqlite" and path.exists():
+        try:
+            lost = sqlite_file.set_lost_commits_aside(path)
+        except sqlite3.DatabaseError as fault:
+            raise StartFailed(f"the database {path} refuses: {fault}. {_RESTORE}") from None
+        if lost:
+            say(
+                f"warning: the disk has changed what was written to {path}-wal: the last {lost[0]} "
+                f"changes before the node ended are lost. The file is kept as {lost[1]}."
+            )
+
+
 def _refusal(fault: DatabaseError) -> StartFailed:
     first = (str(fault).strip().splitlines() or ["no reason given"])[0]
     place = f" {connection.settings_dict['NAME']}" if connection.vendor == "sqlite" else ""
-    return StartFailed(f"the database{place} refuses: {first}")
+    remedy = f". {_RESTORE}" if database_errors.is_damaged(fault) else ""
+    return StartFailed(f"the database{place} refuses: {first}{remedy}")
 
 
 def clear_remains(data_dir: Path) -> None:

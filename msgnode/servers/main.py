@@ -19,6 +19,7 @@ from contextlib import suppress
 import uvloop
 
 from msgnode import celery_apps
+from msgnode.core import database_errors
 from msgnode.servers.collector import Collector
 from msgnode.servers.start import (
     end_within,
@@ -105,7 +106,8 @@ class Worker:
             log.critical("The node cannot start: %s", error)
             return 1
         except Exception as error:
-            log.critical("The node cannot start: %s", _in_words(error), exc_info=True)
+            is_ours = not database_errors.is_damaged(error)
+            log.critical("The node cannot start: %s", _in_words(error), exc_info=is_ours)
             self._give_up()
             return 1
         from msgnode.asgi import is_serving_pages
@@ -194,6 +196,10 @@ def _in_words(error: Exception) -> str:
     with suppress(OSError):
         if shutil.disk_usage(settings.DATA_DIR).free < _NO_SPACE:
             return f"the disk of DATA_DIR {settings.DATA_DIR} is full ({error})"
+    if database_errors.is_damaged(error):
+        return (
+            f"{database_errors.DAMAGED} ({error}). `manage.py restore` puts a backup in its place."
+        )
     return str(error)
 
 

@@ -282,7 +282,7 @@ class GroupCommit(Generic[Item]):
 
 
 def _refused(jobs: list[_Job], error: Exception) -> list[NodeError]:
-    if isinstance(error, OperationalError | InterfaceError):
+    if isinstance(error, OperationalError | InterfaceError) or database_errors.is_damaged(error):
         FAULTS.note(database_errors.PART, error)
     return [_in_words(error)] * len(jobs)
 

@@ -201,6 +201,44 @@ def test_a_node_does_not_start_on_half_a_restore_which_ends_where_it_is_taken_up
     assert at > 3
 
 
+def test_a_damaged_database_is_named_not_backed_up_and_replaced_by_a_backup(
+    tmp_path: Path, template: Path
+) -> None:
+    node = Node(tmp_path / "node", **OWN_KEY)
+    node.data_dir.mkdir()
+    database, archive = node.data_dir / "node.sqlite3", tmp_path / "good.tar.gz"
+    shutil.copy(template, database)
+    node.manage("backup", "--output", str(archive))
+    before = rows(database)
+    with closing(sqlite3.connect(database)) as connection:
+        where = "SELECT rootpage FROM sqlite_master WHERE name = 'msgnode_worker'"
+        ((page,),) = connection.execute(where).fetchall()
+        ((size,),) = connection.execute("PRAGMA page_size").fetchall()
+    with database.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\x55" * size)
+    damaged = database.read_bytes()
+
+    status, said = fails(node, "backup", "--output", str(tmp_path / "bad.tar.gz"))
+    assert (status, f"{database} is damaged" in said) == (2, True), said
+    assert not (tmp_path / "bad.tar.gz").exists()
+    with pytest.raises(subprocess.CalledProcessError) as examined:
+        node.manage("doctor")
+    assert re.search("wrong +database +it is damaged", examined.value.stdout)
+    with pytest.raises(AssertionError, match="the node ended"):
+        node.start()
+    assert "file is damaged" in node.log() and "manage.py restore" in node.log()
+    assert "Traceback" not in node.log()
+    assert database.read_bytes() == damaged
+
+    assert "was restored" in node.manage("restore", str(archive), "--replace")
+    assert rows(database) == before
+    (kept,) = node.data_dir.glob("before-restore-*/node.sqlite3")
+    assert kept.read_bytes() == damaged
+    node.start()
+    node.kill()
+
+
 def test_a_disk_that_is_full_is_named_and_no_archive_is_there(
     tmp_path: Path,
     template: Path,

@@ -6,6 +6,8 @@ import resource
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
@@ -78,6 +80,18 @@ def test_the_limit_of_open_files_is_raised_to_what_the_system_allows() -> None:
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= min(soft, 1_048_576)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_database_that_has_become_empty_is_not_taken_for_a_new_one(
+    tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.DATA_DIR = tmp_path
+    of_sqlite = SimpleNamespace(vendor="sqlite", settings_dict={"NAME": tmp_path / "node.sqlite3"})
+    monkeypatch.setattr(prepare, "connection", of_sqlite)
+    (tmp_path / "node.sqlite3").touch()
+    (tmp_path / "prepared.json").touch()
+    with pytest.raises(StartFailed, match="node.sqlite3 is empty, and was not.*restore"):
+        prepare.check_database()
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "not a host"])

@@ -128,6 +128,7 @@ class Command(BaseCommand):
         prepare.raise_file_limit()
         prepare.check_disk(settings.DATA_DIR)
         prepare.clear_remains(settings.DATA_DIR)
+        prepare.look_at_log(self._say)
         prepare.check_database()
         if "NODE_REDIS" not in os.environ:  # else it is started with the others
             prepare.check_redis(settings.REDIS_URL)
