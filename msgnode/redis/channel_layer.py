@@ -1,8 +1,8 @@
 """A Channels layer on Redis Streams, for the messages between workers.
 
-A channel is a stream that one process reads (`XREAD BLOCK`) and trims; a group is a publish and
-subscribe channel, at most once, for messages that are repeated anyway. What was sent to a channel
-waits there for `expiry` seconds, also while its reader is away or cannot reach Redis.
+A channel is a stream that one process reads (`XREAD BLOCK`) and trims within seconds; a group is a
+publish and subscribe channel, at most once, for messages that are repeated anyway. What was sent to
+a channel waits there for `expiry` seconds, also while its reader is away or cannot reach Redis.
 
 Rules
 - Only the process that made a channel (`new_channel`) creates its stream, so nothing is written for
@@ -20,6 +20,7 @@ import uuid
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -31,7 +32,8 @@ from .cluster_client import ClusterClient, client_of
 from .faults import RedisFault, Unreachable
 
 AT_ONCE = 32  # messages of one read
-TRIM_BYTES = 256 * 1024  # so much may have been read before it is trimmed
+TRIM_BYTES = 256 * 1024  # so much may have been read before it is trimmed,
+TRIM_SECONDS = 1.0  # and for about so long: Redis may write what it has to a disk
 TURN_BYTES = 256 * 1024  # so much is handed out in one turn of the event loop
 MOST_PUSHED = 1000  # messages of groups that wait
 BLOCK = 1.0  # seconds that a read waits for a message
@@ -173,6 +175,7 @@ class _Inbox:
         self._waiter: asyncio.Future[None] | None = None
         self._is_reading = False
         self._untrimmed = self._turn = 0
+        self._trimmed_at = 0.0
 
     async def start(self) -> None:
         await self._client.start()
@@ -229,8 +232,8 @@ class _Inbox:
         if self._is_reading:
             return
         try:
-            if self._untrimmed > TRIM_BYTES:
-                self._untrimmed = 0
+            if self._must_trim():
+                self._untrimmed, self._trimmed_at = 0, monotonic()
                 client.cast(b"XTRIM", key, b"MINID", _after(self._last))
                 self._keep()
             found = client.execute(
@@ -241,6 +244,11 @@ class _Inbox:
             return  # `_connected` will begin again
         self._is_reading = True
         found.add_done_callback(self._have_read)
+
+    def _must_trim(self) -> bool:
+        if self._untrimmed > TRIM_BYTES:
+            return True
+        return self._untrimmed > 0 and monotonic() - self._trimmed_at > TRIM_SECONDS
 
     def _have_read(self, found: asyncio.Future[Any]) -> None:
         self._is_reading = False

@@ -4,7 +4,8 @@ Rules
 - Before a message is routed the names of its recipient are watched: every worker that is entered
   there (own_names.py) has told which of its sessions are, and announces every change. These
   sessions are in the routing table (replication.py).
-- At the limit of watched names the oldest are no longer watched, and removed from the table.
+- A name that nothing was sent to for a while is no longer watched, and removed from the table, so
+  that Redis does not keep the addresses of who has gone; nor are the oldest at the limit of names.
 - If the listeners of a message could not be found out, those that are found later have missed it:
   they are told of a gap. So it is while another worker is not heard of: there somebody may begin to
   listen, who is answered without this worker.
@@ -16,6 +17,8 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
+from itertools import islice
+from time import monotonic
 
 from msgnode.bus.ports import Layer
 from msgnode.bus.table import RoutingTable
@@ -23,13 +26,17 @@ from msgnode.core.addresses import names_of
 from msgnode.redis.directory import Directory, Kind
 
 from .linked_worker import LinkedWorker
-from .own_names import WATCHES, OwnNames, in_parts
+from .own_names import AT_ONCE, WATCHES, OwnNames, in_parts
 from .protocol import Unwatch
 from .remote_sessions import RemoteSession, RemoteSessions
 from .transport import LinkTransport
 
 MOST_WATCHED = 50_000
 MOST_MISSED = 10_000
+UNUSED_SECONDS = 300.0
+"""A name that nothing is sent to is watched for this long, or twice as long at most."""
+_LOOKED = ""
+"""Stands among the watched names, in the order of their use, where they were last looked at."""
 
 
 class Interest:
@@ -50,6 +57,7 @@ class Interest:
         self._epoch = transport.me.epoch
         self._transport = transport
         self._watched: OrderedDict[str, bool] = OrderedDict()  # -> whether all have said who
+        self._looked_at = monotonic()
         self._missed: OrderedDict[str, frozenset[str]] = OrderedDict()  # -> sessions that did not
         self._unanswered: OrderedDict[str, None] = OrderedDict()  # a response was dropped
 
@@ -83,7 +91,7 @@ class Interest:
     @property
     def watched(self) -> Collection[str]:
         """The watched names."""
-        return self._watched.keys()
+        return self._watched.keys() - {_LOOKED}
 
     @property
     def missed(self) -> list[str]:
@@ -96,6 +104,10 @@ class Interest:
             self.expect(name)
         while len(self._watched) > max(MOST_WATCHED, len(names)):
             self._unwatch(next(iter(self._watched)))
+        return await self.enter(names)
+
+    async def enter(self, names: Collection[str]) -> dict[str, set[str]]:
+        """Enter this worker at watched names; the others there by name. Raises RedisFault."""
         found = await self._directory.join(names, WATCHES + self._epoch)
         return {name: self.holders(name, members) for name, members in found.items()}
 
@@ -154,8 +166,24 @@ class Interest:
         if len(self._unanswered) > MOST_MISSED:
             self._unanswered.popitem(last=False)
 
+    def look_after(self) -> None:
+        """Stop watching some of the names that nothing was sent to since the last look but one."""
+        if monotonic() - self._looked_at < UNUSED_SECONDS:
+            return
+        for name in list(islice(self._watched, AT_ONCE)) if _LOOKED in self._watched else ():
+            self._unwatch(name)
+            if name == _LOOKED:
+                break
+        if _LOOKED in self._watched:
+            asyncio.get_running_loop().call_soon(self.look_after)
+        else:
+            self._looked_at = monotonic()
+            self._watched[_LOOKED] = False
+
     def _unwatch(self, name: str) -> None:
         del self._watched[name]
+        if name == _LOOKED:
+            return
         self._directory.release(Kind.NAME, name, WATCHES + self._epoch)
         if not self._own.holds(name):
             for other, dropped in self.evict(name).items():
@@ -232,14 +260,15 @@ class InterestRenewal:
         """Enter this worker everywhere once more. Raises RedisFault."""
         interest = self._interest
         for some in in_parts(interest.watched):
-            found = await interest.watch([each for each in some if interest.watches(each)])
+            found = await interest.enter([each for each in some if interest.watches(each)])
             new = [each for each, epochs in found.items() if epochs - self._known_at(each)]
             interest.doubt(new)
             self._look_for(new)
             await asyncio.sleep(pause)
 
     def look_after(self) -> None:
-        """Retry what has failed."""
+        """Retry what has failed, and watch no longer what is not used."""
+        self._interest.look_after()
         if self._transport.hears_all and (missed := self._interest.missed):
             self._look_for(missed)
 

@@ -83,6 +83,23 @@ async def test_what_was_read_is_let_go_and_nothing_else(make: Make, redis_url: s
     await client.close()
 
 
+async def test_what_was_read_does_not_stay_in_redis_though_nothing_follows(
+    make: Make, redis_url: str
+) -> None:
+    layer = make(redis_url)
+    channel = await layer.new_channel()
+    await layer.send(channel, {"said": "in confidence"})
+    await _next(layer, channel)
+    client = RedisClient(redis_url)
+    await client.start()
+    async with asyncio.timeout(10):
+        while await client.execute("XLEN", f"msgnode:{channel}"):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    await layer.send(channel, {"said": "later"})
+    assert await _next(layer, channel) == {"said": "later"}
+    await client.close()
+
+
 async def test_what_was_sent_waits_while_its_reader_has_no_connection(
     make: Make, tmp_path: Path
 ) -> None:

@@ -272,6 +272,30 @@ async def test_w9_what_was_not_sent_to_for_longest_is_watched_no_longer(
     assert len(heard_at(other, "comm://d/1/changes")) == 2
 
 
+async def test_w9_what_nothing_is_sent_to_is_soon_not_even_in_the_directory(
+    three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other, _, _ = three
+    listener = one.enter()
+    many = [f"comm://d/{number}/changes" for number in range(250)]  # more than is done at once
+    for to in many:
+        one.table.subscribe(to, listener)
+        await other.watch(to)
+    assert heard_at(other, many[-1])
+    monkeypatch.setattr(interest, "UNUSED_SECONDS", 0.0)
+    other.interest.look_after()
+    await other.watch(TO)
+    await other.renewal.enter_again(0.0)  # which is no use of a name
+    other.interest.look_after()
+    await waiting.so(lambda: not other.interest.watches(many[-1]))
+    assert other.homes.hears(TO)
+    assert heard_at(other) == {listener.id}
+    assert other.table.sizes["subscribed_addresses"] == 1
+    members = await other.in_redis.members(Kind.NAME, many)
+    watchers = {to for to, those in members.items() if any(each[:1] == "?" for each in those)}
+    assert watchers == {TO}
+
+
 async def test_w7_who_could_not_be_found_out_is_told_of_a_gap_and_nobody_else(
     three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
