@@ -189,17 +189,63 @@ async def test_a_message_that_the_other_node_cannot_take_is_answered() -> None:
         await pair.one.until(lambda: pair.values == [2])
 
 
+async def subscribed(pair: Both) -> None:
+    """Something is observed there, over the link."""
+    pair.link.trust(pair.keys)
+    pair.join()
+    await pair.way("link")
+    pair.link.subscriptions.want([f"comm://{B}/1/changes"])
+    await pair.one.until(lambda: len(pair.there.heard) == 1)
+    asked = json.loads(pair.there.heard[0])
+    answer = {"id": asked["id"], "type": "response", "from": asked["to"], "to": asked["from"]}
+    pair.there.wire.send(json.dumps({**answer, "body": {"code": 200}}).encode())
+    await pair.one.until(lambda: len(pair.link.subscriptions.held) == 1)
+
+
 async def test_what_the_other_node_has_lost_and_this_one_is_told_and_asked_anew() -> None:
     """A gap over the link has everything subscribed there be renewed."""
+    async with both() as pair:
+        await subscribed(pair)
+        pair.there.wire.tell_of_gap()
+        await pair.one.until(lambda: len(pair.there.heard) == 2)
+
+
+async def test_case_69_what_is_subscribed_is_said_again_to_a_new_life_alone() -> None:
+    async with both() as pair:
+        await subscribed(pair)
+        pair.cut()
+        pair.join()
+        await pair.way("link")
+        pair.one.post("next")
+        await pair.one.until(lambda: len(pair.there.heard) == 2)
+        assert pair.values[1] == "next", "nothing before it: the subscription goes on"
+        pair.cut()
+        pair.there.wire.begin_anew()
+        pair.join()
+        await pair.one.until(lambda: len(pair.there.heard) == 3)
+        said = json.loads(pair.there.heard[2])
+        assert (said["type"], said["body"]["resources"]) == ("subscribe", [f"comm://{B}/1/changes"])
+
+
+async def test_case_l73_a_ring_of_three_domains_passes_nothing_on() -> None:
+    """What comes round is counted, and answered once, to whoever has asked."""
     async with both() as pair:
         pair.link.trust(pair.keys)
         pair.join()
         await pair.way("link")
-        pair.link.subscriptions.want([f"comm://{B}/1/changes"])
+        pair.one.post("round")
         await pair.one.until(lambda: len(pair.there.heard) == 1)
-        asked = json.loads(pair.there.heard[0])
-        answer = {"id": asked["id"], "type": "response", "from": asked["to"], "to": asked["from"]}
-        pair.there.wire.send(json.dumps({**answer, "body": {"code": 200}}).encode())
-        await pair.one.until(lambda: len(pair.link.subscriptions.held) == 1)
-        pair.there.wire.tell_of_gap()
-        await pair.one.until(lambda: len(pair.there.heard) == 2)
+        pair.there.wire.send(pair.there.heard[0])
+        beyond = {"id": 1, "type": "read", "from": "hyperty://c.example/1", "to": OURS, "body": {}}
+        pair.there.wire.send(json.dumps(beyond).encode())
+        await pair.one.until(lambda: pair.link.exchange.counters.refused == 2)
+        assert pair.link.exchange.returned == 1
+        await pair.one.until(lambda: len(pair.there.heard) == 3)
+        told = [json.loads(each) for each in pair.there.heard[1:]]
+        assert [(each["type"], each["body"]["code"]) for each in told] == [("response", 403)] * 2
+        for each in told:  # those come round, too
+            pair.there.wire.send(json.dumps(each).encode())
+        await pair.one.until(lambda: pair.link.exchange.counters.refused == 3)
+        [answer] = pair.one.node.said
+        assert (answer["id"], answer["body"]["code"]) == ("mround", 403)
+        assert len(pair.there.heard) == 3

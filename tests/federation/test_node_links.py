@@ -13,7 +13,7 @@ import pytest
 from msgnode.federation import link_protocol as protocol
 from msgnode.federation import link_wire
 from msgnode.federation.link_keys import OwnKey, own_keys
-from msgnode.federation.link_protocol import LinkFault
+from msgnode.federation.link_protocol import Inbox, LinkFault
 from msgnode.federation.link_wire import LinkConnection, OwnNode, Wire
 
 pytestmark = pytest.mark.asyncio
@@ -204,6 +204,26 @@ async def test_case_l65_a_node_with_a_new_life_begins_anew_at_both_ends() -> Non
     await until(lambda: numbers(again) == [3])
     assert a.new == [True, True]
     assert a.renewed == 2
+
+
+async def test_case_l66_a_node_that_goes_on_from_an_earlier_state_begins_anew() -> None:
+    """A machine restored as it was, in the same life: what it has forgotten is not guessed at."""
+    a, b = ends()
+    link = Joined(a, b)
+    await opened(a, b)
+    a.say(1)
+    await until(lambda: numbers(b) == [1] and a.wire.outbox.is_idle)
+    link.cut()
+    b.wire.inbox = Inbox()
+    link = Joined(a, b)
+    await until(lambda: link.dialled.fault)
+    assert link.dialled.fault is not None
+    assert link.dialled.fault.code == protocol.BAD_FRAME
+    a.wire.begin_anew()  # whoever serves the peer does that after ten seconds
+    Joined(a, b)
+    await opened(a, b)
+    a.say(2)
+    await until(lambda: numbers(b) == [1, 2])
 
 
 async def refused(a: End, b: End, code: int, words: str) -> None:
