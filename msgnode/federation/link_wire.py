@@ -46,6 +46,8 @@ LATELY_SECONDS = 2.0
 """A socket of which nothing was heard for longer gives way to any other that is proved."""
 GRACE_SECONDS = 0.3
 """After a loss the other one dials first."""
+STABLE_SECONDS = 1.0
+"""A link that was open for so long is dialled again at once; one that was not, after a pause."""
 ELSEWHERE_SECONDS, ELSEWHERE_TIMES = 0.03, 60
 """How soon, and how often, it is dialled again to meet the worker that serves this domain there."""
 _REFUSALS = (
@@ -150,7 +152,8 @@ class Wire:
         self._peer_life = ""
         self._is_new = True
         self._was_open = False
-        self._back_off = BackOff(0.1, 30.0)
+        self._back_off = BackOff(0.1, 30.0, STABLE_SECONDS)
+        self._opened_at = 0.0
         self._elsewhere = 0
         self._nudged = asyncio.Event()
         self._flush_soon: asyncio.Handle | None = None
@@ -208,7 +211,10 @@ class Wire:
     def _pause_after(self, fault: LinkFault) -> float:
         """Seconds until it is dialled again."""
         if self.is_open or self._was_open:
-            return 0.0 if self.current is None else math.inf
+            if self.current is not None:
+                return math.inf
+            is_stable = time.monotonic() - self._opened_at >= STABLE_SECONDS
+            return 0.0 if is_stable else self._back_off.failed()
         if fault.code == protocol.ELSEWHERE and self._elsewhere < ELSEWHERE_TIMES:
             self._elsewhere += 1
             return ELSEWHERE_SECONDS
@@ -301,6 +307,7 @@ class Wire:
         for text in self.outbox.again(received):
             connection.write(text)
         self._back_off.succeeded()
+        self._opened_at = time.monotonic()
         self._elsewhere, self.error = 0, ""
         self.is_open = self._was_open = True
         is_new, self._is_new = self._is_new, False
@@ -385,7 +392,10 @@ class Wire:
         self.outbox.acknowledged(batch.ack)
         said = self._peer.said
         for item in items:
-            said(bytes(item))
+            try:
+                said(bytes(item))
+            except Exception as error:  # the others of the batch are not its owner's
+                FAULTS.note("link", error)
         if self._peer.is_held_back:
             self._do(self._carried_later(self.inbox, batch.seq))
         else:

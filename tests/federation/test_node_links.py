@@ -206,6 +206,35 @@ async def test_case_l65_a_node_with_a_new_life_begins_anew_at_both_ends() -> Non
     assert a.renewed == 2
 
 
+async def test_a_link_that_ends_as_soon_as_it_is_open_is_dialled_after_longer_and_longer() -> None:
+    a, b = ends()
+    pauses = []
+    for _ in range(7):
+        link = Joined(a, b)
+        await opened(a, b)
+        link.cut()
+        pauses.append(a.wire._pause_after(LinkFault(1006, "")))
+    assert pauses[0] <= 0.1
+    assert pauses[-1] > 2.0
+
+
+async def test_a_message_at_which_the_node_fails_takes_no_other_of_its_batch_along() -> None:
+    a, b = ends()
+    link = Joined(a, b)
+    await opened(a, b)
+    hear = b.said
+
+    def said(text: bytes) -> None:
+        if text == b"2":
+            raise ValueError("a message that the node fails at")
+        hear(text)
+
+    b.said = said  # type: ignore[method-assign]
+    a.say(1, 2, 3)
+    await until(lambda: numbers(b) == [1, 3] and a.wire.outbox.is_idle)
+    assert link.accepted.fault is None
+
+
 async def test_case_l66_a_node_that_goes_on_from_an_earlier_state_begins_anew() -> None:
     """A machine restored as it was, in the same life: what it has forgotten is not guessed at."""
     a, b = ends()
