@@ -165,11 +165,13 @@ class Socket:
         worker.links.append(self)
 
     def _read(self, frame: bytes) -> None:
+        if self._connection is None:  # it was refused, when this was on its way already
+            return
         self._counter.note(COUNTED, FOREVER)
         self.runtime.crowd.counted += 1
         if not self._is_reading or self._unread:
             self._unread.append(frame)
-        elif self._connection is not None:
+        else:
             self._connection.frame_received(frame)
 
     def _lost(self) -> None:
