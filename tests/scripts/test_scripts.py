@@ -585,9 +585,9 @@ async def test_case_76_a_call_takes_at_most_3_ms_more_than_one_of_the_embedded_r
             times[registry].append(time.monotonic() - began)
 
         began, calls = time.monotonic(), []
-        for number in range(1_000 * length(1, 10)):  # of each, in turns, a thousand a second
+        for number in range(400 * length(1, 10)):  # of each, in turns, 200 a second
             calls += [asyncio.create_task(timed(each)) for each in times]
-            await asyncio.sleep(began + number / 1_000 - time.monotonic())
+            await asyncio.sleep(began + number / 200 - time.monotonic())
         async with asyncio.timeout(SECONDS):
             await asyncio.gather(*calls)
         p50 = {each: statistics.median(found) * 1_000 for each, found in times.items()}
