@@ -88,13 +88,16 @@ def of_message(path: str) -> Deed:
     )
 
 
+RATE = {"messages_per_second": 2_000}
+
+
 def edited(client: Client, peer: Peer) -> Any:
     page = reverse("admin:msgnode_peer_change", args=[peer.pk])
-    return client.post(page, {"url": "https://other.b.example", "hosts": "", "keys": ""})
+    return client.post(page, {"url": "https://other.b.example", "hosts": "", "keys": "", **RATE})
 
 
 def added(client: Client, peer: Peer) -> Any:
-    form = {"domain": "c.example", "url": "", "hosts": "", "keys": ""}
+    form = {"domain": "c.example", "url": "", "hosts": "", "keys": "", **RATE}
     return client.post(reverse("admin:msgnode_peer_add"), form)
 
 
