@@ -145,7 +145,9 @@ def check_database() -> None:
         connection.close()
 
 
-_RESTORE = "`manage.py restore` puts a backup in its place, and keeps what is there."
+_RESTORE = (
+    "`manage.py restore BACKUP --replace` puts a backup in its place, and keeps what is there."
+)
 
 
 def look_at_log(say: Callable[[str], Any]) -> None:
@@ -154,12 +156,15 @@ def look_at_log(say: Callable[[str], Any]) -> None:
     if connection.vendor == "sqlite" and path.exists():
         try:
             lost = sqlite_file.set_lost_commits_aside(path)
+        except sqlite3.OperationalError:
+            return  # locked, or read only: said by check_database
         except sqlite3.DatabaseError as fault:
             raise StartFailed(f"the database {path} refuses: {fault}. {_RESTORE}") from None
         if lost:
+            kept = f"kept as {lost[1]}" if lost[1] else "not kept: there is no room for it"
             say(
                 f"warning: the disk has changed what was written to {path}-wal: the last {lost[0]} "
-                f"changes before the node ended are lost. The file is kept as {lost[1]}."
+                f"changes before the node ended are lost. The file is {kept}."
             )
 
 

@@ -45,13 +45,14 @@ def prepare(using: str, **signal: Any) -> None:
         cursor.execute("VACUUM")
 
 
-def set_lost_commits_aside(database: Path) -> tuple[int, Path] | None:
+def set_lost_commits_aside(database: Path) -> tuple[int, Path | None] | None:
     """Look for commits in the write-ahead log that SQLite does not read, and keep a copy of it.
 
     Nothing else may have the database open. Blocks.
 
     Returns:
-        How many there are, and where the copy is; None if there are none.
+        How many there are, and where the copy is, None if the disk did not take it; None if
+        there are none.
 
     Raises:
         sqlite3.DatabaseError: the database cannot be read.
@@ -66,7 +67,11 @@ def set_lost_commits_aside(database: Path) -> tuple[int, Path] | None:
         if lost < 2:  # a power cut
             return None
         kept = log.with_name(f"{log.name}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
-        shutil.copy2(log, kept)  # SQLite removes it when the connection is closed
+        try:
+            shutil.copy2(log, kept)  # SQLite removes it when the connection is closed
+        except OSError:
+            kept.unlink(missing_ok=True)
+            return lost, None
         return lost, kept
 
 

@@ -95,7 +95,7 @@ def test_commits_that_one_bit_has_made_unreadable_are_counted_and_kept_aside(
     path.write_bytes(changed)
     found = sqlite_file.set_lost_commits_aside(database)
     assert found is not None and found[0] == lost
-    assert found[1].read_bytes() == changed
+    assert found[1] is not None and found[1].read_bytes() == changed
     assert _rows(database) == 9 - lost
     assert sqlite_file.set_lost_commits_aside(database) is None, "it is told once"
 
