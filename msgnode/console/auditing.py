@@ -41,6 +41,7 @@ LEFT_OUT = frozenset(
         # worded by console.connector_actions
         *("msgnode.Connector", "msgnode.ConnectorScript", "msgnode.ConnectorSecret"),
         "msgnode.KeptEntry",
+        "msgnode.FormerClientSecret",  # the client's own entry says that its secret is new
         "msgnode.SecondFactor",  # worded by console.log_in and own_log_in
         *("msgnode.PeerStub", "msgnode.PeerSubscription", "msgnode.IdentityBinding"),
         *("msgnode.PeerMessage", "msgnode.StoredMessage"),  # worded by console.peer_messages

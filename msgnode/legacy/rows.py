@@ -79,6 +79,18 @@ def save(row: LegacyNetwork, secret: str) -> None:
     post(CHANGED)
 
 
+def replace_secret(row: LegacyNetwork, secret: str) -> str:
+    """Store another secret of a network, to which workers connect anew; return the obstacle."""
+    if row.network == LegacyNetwork.Network.SCRIPT:
+        return "Its script has the secrets: manage.py connectors secret legacy."
+    if fault := _secret_fault(secret, is_new=True):
+        return fault
+    row.sealed = encrypt(secret)
+    row.save(update_fields=["sealed"])  # workers write the other fields
+    post(CHANGED)
+    return ""
+
+
 def _is_host(text: str) -> bool:
     """Whether a text is a name or an IP address."""
     try:

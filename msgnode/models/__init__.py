@@ -19,6 +19,7 @@ from .federation import (
 )
 from .identities import (
     ApiKey,
+    FormerClientSecret,
     IdentityBinding,
     Issuer,
     OperatorIdentity,
@@ -60,6 +61,7 @@ __all__ = [
     "ConnectorSecret",
     "ControlMessage",
     "DeviceOutlet",
+    "FormerClientSecret",
     "IdentityBinding",
     "Invitation",
     "Issuer",

@@ -250,3 +250,19 @@ class ApiKey(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class FormerClientSecret(models.Model):
+    """The secret that a client of the provider had before its present one, hashed."""
+
+    client = models.OneToOneField(
+        "oauth2_provider.Application",
+        on_delete=models.CASCADE,
+        primary_key=True,
+        related_name="former_secret",
+    )
+    secret_hash = models.CharField(max_length=255, editable=False)
+    valid_until = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"former secret of {self.client_id}"

@@ -8,11 +8,14 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable, Iterator
+from io import StringIO
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.core.management import call_command
 from django.test import Client
 
 from msgnode import models
@@ -160,6 +163,17 @@ def test_groups_give_roles_and_what_is_lost_there_is_lost_here(log_in: Callable[
     told = set(AuditEntry.objects.filter(actor=user.username).values_list("action", flat=True))
     assert {"user.add", "user.log-in", "user.groups", "operatoridentity.add"} <= told
     assert AuditEntry.objects.filter(action="user.not-let-in").count() == 1
+
+
+def test_a_secret_that_a_command_has_replaced_is_shown_to_the_issuer(
+    row: models.Issuer, log_in: Callable[..., Any], tmp_path: Path
+) -> None:
+    models.Issuer.objects.update(client_secret=encrypt("the former one"))
+    assert log_in(groups=["node-ops"]).status_code != 302
+    (tmp_path / "secret").write_text(f"{SECRET}\n")
+    how = ("--value-file", str(tmp_path / "secret"))
+    call_command("secret", "issuer", row.name, *how, stdout=StringIO())
+    assert log_in(groups=["node-ops"]).status_code == 302
 
 
 def test_who_has_no_role_gets_no_account(log_in: Callable[..., Any]) -> None:

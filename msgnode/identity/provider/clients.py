@@ -5,17 +5,28 @@ logs runtimes in that have no page. Both are public and use PKCE; nobody is aske
 client and provider are one. They have no secret, and none is hashed, which would take half a second
 of a node's first start. They are written down when a worker starts, because their redirects
 depend on where the node is reached.
+
+Other clients may have a secret, which is stored hashed. After a rotation the former one works for
+OVERLAP, so that a client can be changed without a gap.
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Any
+
 from django.conf import settings
+from django.utils import timezone
+from oauth2_provider.generators import generate_client_secret
 from oauth2_provider.models import get_application_model
+
+from msgnode.models import FormerClientSecret
 
 from .grants import CONNECTOR, returns_to
 from .token_claims import CARD_AUDIENCE
 
 OWN_PAGE = "newcomer"
+OVERLAP = timedelta(hours=24)
 
 
 def ensure_own_clients() -> None:
@@ -57,3 +68,13 @@ def audiences() -> list[str]:
     """
     clients = get_application_model().objects.exclude(client_id=CARD_AUDIENCE)
     return list(clients.values_list("client_id", flat=True))
+
+
+def rotate_secret(client: Any) -> str:
+    """Give a confidential client a new secret; its present one works until OVERLAP has passed."""
+    former = {"secret_hash": client.client_secret, "valid_until": timezone.now() + OVERLAP}
+    FormerClientSecret.objects.update_or_create(client=client, defaults=former)
+    text: str = generate_client_secret()
+    client.client_secret = text  # hashed when it is saved
+    client.save(update_fields=["client_secret", "updated"])
+    return text

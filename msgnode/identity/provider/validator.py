@@ -13,11 +13,15 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from django.contrib.auth.hashers import check_password
+from django.utils import timezone
 from joserfc import jws
 from jwcrypto.jwk import JWK
 from oauth2_provider.models import get_grant_model
 from oauth2_provider.oauth2_validators import OAuth2Validator
 from oauthlib.oauth2.rfc6749.errors import InvalidGrantError, InvalidRequestError
+
+from msgnode.models import FormerClientSecret
 
 from . import codes, keys
 from .token_claims import claims_of
@@ -77,6 +81,14 @@ class Validator(OAuth2Validator):
     def get_discovery_claims(self, request: Any) -> list[str]:
         """The claims that the discovery document promises."""
         return ["sub", "email", "email_verified", "preferred_username", "name"]
+
+    def _check_secret(self, provided_secret: str, stored_secret: str) -> bool:
+        """Whether a client's secret is its present one, or for a while the one before."""
+        if super()._check_secret(provided_secret, stored_secret):
+            return True
+        valid = FormerClientSecret.objects.filter(valid_until__gt=timezone.now())
+        former = valid.filter(client__client_secret=stored_secret).first()
+        return former is not None and check_password(provided_secret, former.secret_hash)
 
     def validate_client_id(self, client_id: str, request: Any, *args: Any, **kwargs: Any) -> bool:
         """A NUL, which PostgreSQL does not take, is no client."""
