@@ -82,9 +82,10 @@ def look() -> list[Finding]:
             with database_limit.at_most(_PATIENCE):
                 seen = list(looks())
         except StartFailed as fault:
-            seen = [Finding(part, WRONG, str(fault), "")]
+            seen = [Finding(part, WRONG, fault.text, fault.remedy)]
         except DatabaseError:  # said by `database`
-            seen = [Finding(part, WARNING, "cannot be looked at without the database", "")]
+            text = "cannot be looked at without the database"
+            seen = [Finding(part, WARNING, text, "Mend that first.")]
         except Exception as fault:  # noqa: BLE001  (one part keeps no other from being looked at)
             told = f"could not be looked at: {type(fault).__name__}: {fault}"
             seen = [Finding(part, WARNING, told, "")]
@@ -111,7 +112,8 @@ def _one(query: str) -> Any:
 
 def _database() -> Iterator[Finding]:
     if _has_no_database():
-        yield Finding("database", WARNING, "there is none yet", "Start the node, or `migrate`.")
+        remedy = "Start the node, or run `manage.py migrate`."
+        yield Finding("database", WARNING, "there is none yet", remedy)
         return
     prepare.check_database()
     if not _is_postgresql() and (fault := _damage()):
@@ -122,7 +124,7 @@ def _database() -> Iterator[Finding]:
     steps = executor.migration_plan(executor.loader.graph.leaf_nodes())
     if steps:
         first = f"{steps[0][0].app_label}.{steps[0][0].name}"
-        remedy = "Run `migrate`, before this version is started."
+        remedy = "Run `manage.py migrate`, before this version is started."
         yield Finding("database", WRONG, f"{len(steps)} migrations are missing: {first}…", remedy)
     if later := sorted(set(executor.loader.applied_migrations) - set(known)):
         text = f"it is of a later version, which has {'.'.join(later[-1])}"
@@ -151,7 +153,7 @@ def _damage() -> tuple[str, str, str] | None:
     if found == "ok":
         return None
     text = f"it is damaged: {found.splitlines()[-1]}"
-    return WRONG, text, "Restore a backup, and look at the disk."
+    return WRONG, text, f"{prepare.RESTORE} Look at the disk as well: its log is in `dmesg`."
 
 
 def _postgresql() -> Iterator[Finding]:
@@ -190,14 +192,15 @@ def _secrets() -> Iterator[Finding]:
     for each in sealed_secrets.look():
         if each.unreadable:
             remedy = (
-                "Name the former key in SECRET_KEY_FALLBACKS and run `secret_key --encrypt-anew`; "
-                "if it is lost, enter them again (signing keys: `provider_key --replace-now`)."
+                "Name the former key in SECRET_KEY_FALLBACKS and run `manage.py secret_key "
+                "--encrypt-anew`; if it is lost, enter them again (signing keys: `manage.py "
+                "provider_key --replace-now`)."
             )
             text = f"no key reads {each.unreadable} of {each.number} {each.what}"
             yield Finding("secrets", WRONG, text, remedy)
         if each.by_former_key:
             text = f"{each.by_former_key} {each.what} need a former key"
-            remedy = "Run `secret_key --encrypt-anew` once every process has the new key."
+            remedy = "Run `manage.py secret_key --encrypt-anew` once all processes have the new."
             yield Finding("secrets", WARNING, text, remedy)
 
 
@@ -206,7 +209,10 @@ def _disk() -> Iterator[Finding]:
     prepare.check_disk(settings.DATA_DIR)
     free, least = disk_usage(settings.DATA_DIR).free, int(settings.RECORD["MIN_FREE_BYTES"])
     if free < least:
-        text = f"{free >> 20} MiB are free in DATA_DIR: below {least >> 20} nothing is recorded"
+        text = (
+            f"{free >> 20:,} MiB are free in DATA_DIR {settings.DATA_DIR}: below "
+            f"{least >> 20:,} the traffic is not recorded"
+        )
         yield Finding("disk", WRONG, text, "Make room, or lower RECORD_MIN_FREE_BYTES.")
 
 
@@ -291,7 +297,8 @@ def _port() -> Iterator[Finding]:
             checked = {name: bool(is_well) for name, is_well in told["checks"].items()}
         except ConnectionRefusedError:
             prepare.check_port(host, port)
-            yield Finding("port", WARNING, f"nothing listens at port {port} here", "")
+            remedy = "Start the node, if it is to run on this machine."
+            yield Finding("port", WARNING, f"nothing listens at port {port} here", remedy)
             return
         except (OSError, ValueError, LookupError, AttributeError, http.client.HTTPException):
             remedy = "Stop it, or name another PORT; if it is a worker, see its log."
@@ -337,8 +344,9 @@ def _backups() -> Iterator[Finding]:
     there = archives()
     folder = settings.DATA_DIR / "backups"
     if not there:
-        remedy = "Make one with `backup`, or keep on if yours are elsewhere. Try a restore of it."
+        remedy = "Make one: `manage.py backup`, daily and by a timer. Yours may be elsewhere."
         yield Finding("backups", WARNING, f"there is none in {folder}", remedy)
     elif (age := timezone.now() - there[0]["at"]) > _BACKUP_AGE:
         text = f"the last one in {folder} is {age.days} days old"
-        yield Finding("backups", WARNING, text, "Make one with `backup`, daily and by a timer.")
+        remedy = "Make one: `manage.py backup`, daily and by a timer."
+        yield Finding("backups", WARNING, text, remedy)

@@ -10,7 +10,17 @@ _READ = 64 * 1024
 
 
 class StartFailed(Exception):
-    """The node cannot start; the text names the cause."""
+    """The node cannot start.
+
+    Args:
+        text: names the cause.
+        remedy: what to do, in a sentence; "" where the text says it.
+    """
+
+    def __init__(self, text: str, remedy: str = "") -> None:
+        super().__init__(f"{text}. {remedy}" if remedy else text)
+        self.text = text
+        self.remedy = remedy
 
 
 def cause_in(log: Path, offset: int) -> str:

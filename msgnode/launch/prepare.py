@@ -31,13 +31,18 @@ from django.db.migrations.executor import MigrationExecutor
 
 from msgnode.core import database_errors
 from msgnode.identity import sealed_secrets
-from msgnode.redis.faults import RedisFault
+from msgnode.redis.faults import RedisFault, Unreachable
 from msgnode.resources import version
 from msgnode.storage import sqlite_file
 
 from .error_messages import StartFailed, without_password
 
 OPERATOR = "operator"
+
+RESTORE = (
+    "`manage.py restore BACKUP --replace` puts a backup in its place, and keeps what is there."
+)
+"""What to do about a database that is damaged or gone."""
 
 _ROOM = 1024 * 1024  # bytes: the first tables take more, a restart takes less
 _FILES = 1_048_576  # more than MAX_CONNECTIONS; some programs iterate over all possible files
@@ -96,7 +101,8 @@ def check_owner(data_dir: Path) -> None:
             if owner != os.geteuid():
                 raise StartFailed(
                     f"{data_dir / name} belongs to {_user(owner)}, and this is "
-                    f"{_user(os.geteuid())}: start as that user, or name another DATA_DIR."
+                    f"{_user(os.geteuid())}",
+                    "Start as that user, or name another DATA_DIR.",
                 )
 
 
@@ -108,11 +114,16 @@ def check_disk(data_dir: Path) -> None:
     except OSError as fault:
         if fault.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StartFailed(
-                f"the disk of DATA_DIR {data_dir} is full ({fault.strerror}): free some space."
+                f"the disk of DATA_DIR {data_dir} is full ({fault.strerror})", "Free some space."
             ) from None
-        raise
+        raise StartFailed(
+            f"nothing can be written in DATA_DIR {data_dir}: {fault.strerror}",
+            f"Let {_user(os.geteuid())} write there, or name another DATA_DIR; a disk that has "
+            "failed is mounted read-only.",
+        ) from None
     finally:
-        probe.unlink(missing_ok=True)
+        with suppress(OSError):
+            probe.unlink()
 
 
 def _user(number: int) -> str:
@@ -129,7 +140,7 @@ def check_database() -> None:
         if not path.exists():
             return
         if not path.stat().st_size and (settings.DATA_DIR / "prepared.json").exists():
-            raise StartFailed(f"the database {path} is empty, and was not. {_RESTORE}")
+            raise StartFailed(f"the database {path} is empty, and was not", RESTORE)
     try:
         with warnings.catch_warnings(), connection.cursor() as cursor:
             # Django advises against a query before the models are loaded; none of them is asked.
@@ -145,11 +156,6 @@ def check_database() -> None:
         connection.close()
 
 
-_RESTORE = (
-    "`manage.py restore BACKUP --replace` puts a backup in its place, and keeps what is there."
-)
-
-
 def look_at_log(say: Callable[[str], Any]) -> None:
     """Say which commits SQLite does not read, while nothing else has the database open."""
     path = Path(str(connection.settings_dict["NAME"]))
@@ -159,7 +165,7 @@ def look_at_log(say: Callable[[str], Any]) -> None:
         except sqlite3.OperationalError:
             return  # locked, or read only: said by check_database
         except sqlite3.DatabaseError as fault:
-            raise StartFailed(f"the database {path} refuses: {fault}. {_RESTORE}") from None
+            raise StartFailed(f"the database {path} refuses: {fault}", RESTORE) from None
         if lost:
             kept = f"kept as {lost[1]}" if lost[1] else "not kept: there is no room for it"
             say(
@@ -170,9 +176,14 @@ def look_at_log(say: Callable[[str], Any]) -> None:
 
 def _refusal(fault: DatabaseError) -> StartFailed:
     first = (str(fault).strip().splitlines() or ["no reason given"])[0]
+    if database_errors.is_damaged(fault):
+        remedy = RESTORE
+    elif connection.vendor == "sqlite":
+        remedy = f"Let {_user(os.geteuid())} read and write it, and no other program lock it."
+    else:
+        remedy = "Start it, or correct DATABASE_URL; its own log says whom it refuses, and why."
     place = f" {connection.settings_dict['NAME']}" if connection.vendor == "sqlite" else ""
-    remedy = f". {_RESTORE}" if database_errors.is_damaged(fault) else ""
-    return StartFailed(f"the database{place} refuses: {first}{remedy}")
+    return StartFailed(f"the database{place} refuses: {first}", remedy)
 
 
 def clear_remains(data_dir: Path) -> None:
@@ -211,8 +222,12 @@ def check_port(host: str, port: int) -> None:
             probe.listen()
     except (OSError, OverflowError) as fault:
         if isinstance(fault, OSError) and fault.errno == errno.EADDRINUSE:
-            raise StartFailed(f"port {port} of {host} is in use; name another PORT.") from None
-        raise StartFailed(f"cannot listen on {host} port {port}: {fault}") from None
+            raise StartFailed(
+                f"port {port} of {host} is in use", "Stop what listens there, or name another PORT."
+            ) from None
+        raise StartFailed(
+            f"cannot listen on {host} port {port}: {fault}", "Name another HOST or PORT."
+        ) from None
 
 
 def check_redis(url: str) -> None:
@@ -224,7 +239,9 @@ def check_redis(url: str) -> None:
     try:
         check(url)
     except RedisFault as fault:
-        raise StartFailed(f"Redis at {without_password(url)}: {fault}") from None
+        remedy = "Start it, or correct REDIS_URL." if isinstance(fault, Unreachable) else ""
+        text = f"Redis at {without_password(url)}: {fault}"
+        raise StartFailed(text.rstrip(".") if remedy else text, remedy) from None
 
 
 def migrate(before: str, say: Callable[[str], Any]) -> None:

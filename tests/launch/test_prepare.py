@@ -43,7 +43,7 @@ def test_a_directory_of_somebody_else_is_named_and_left_alone(
     (tmp_path / "secret_key").touch()
     prepare.check_owner(tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: 4_000_000_000)
-    with pytest.raises(StartFailed, match="secret_key belongs to .* user 4000000000: start as"):
+    with pytest.raises(StartFailed, match="secret_key belongs to .* user 4000000000. Start as"):
         prepare.check_owner(tmp_path)
 
 
