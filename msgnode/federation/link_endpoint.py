@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 from . import link_keys
 from . import link_protocol as protocol
 from .link_keys import OwnKey
-from .link_wire import Find, LinkConnection, OwnNode
+from .link_socket import Find, LinkConnection, OwnNode
 
 HANDSHAKES_AT_ONCE = 100
 """Sockets of a worker that are not proved yet, at most."""

@@ -18,7 +18,8 @@ from msgnode.net.http import HttpClient, NoAnswer, NotAllowed
 from . import discovery, link_keys
 from . import link_protocol as protocol
 from .link_keys import BadNode, FoundNode, Keys
-from .link_wire import ELSEWHERE_SECONDS, ELSEWHERE_TIMES, OwnNode, Wire
+from .link_socket import OwnNode
+from .link_wire import ELSEWHERE_SECONDS, ELSEWHERE_TIMES, Wire
 
 SECONDS = 10.0
 """How long one answer may take."""

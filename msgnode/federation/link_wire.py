@@ -1,84 +1,42 @@
-"""The link to one node of this software: it is dialled or accepted, proved, resumed, and watched.
+"""The link to one node of this software: it is dialled, resumed, and sends numbered batches.
 
 Rules
 - Both nodes dial. Of two sockets the one that the domain lower in the alphabet has dialled stays,
   unless nothing was heard of it lately.
-- Each proves by a key that counts (link_keys.py) that it is the node of its domain: it signs both
-  hellos, with its role. Nothing is carried before.
 - What the other says is carried as soon as it comes, and acknowledged once the node has taken it:
   together with a batch, else after ACK_SECONDS.
-- A socket that is silent for SILENCE_SECONDS is given up. The next one goes on where it ended.
-- Each fault ends one socket, with a code and words that both operators see.
+- After the loss of a socket (link_socket.py) the next one goes on where it ended.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-import secrets
 import time
 import uuid
-from collections import deque
-from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Protocol
 
-from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.exceptions import InvalidStatus, WebSocketException
 from websockets.typing import Subprotocol
 
 from msgnode.core.back_off import BackOff
-from msgnode.core.envelope import EMPTY
 from msgnode.core.faults import FAULTS
-from msgnode.net.http import Network, NotAllowed
+from msgnode.net.http import NotAllowed
 from msgnode.net.web_socket import open_socket
 
-from . import link_keys
 from . import link_protocol as protocol
-from .link_keys import Keys, OwnKey
-from .link_protocol import Frame, Hello, Inbox, LinkFault, Outbox, Ready
+from .link_keys import Keys
+from .link_protocol import Inbox, LinkFault, Outbox, Ready
+from .link_socket import HANDSHAKE_SECONDS, DialledSocket, LinkConnection, OwnNode
 
-HANDSHAKE_SECONDS = 5.0
-HEARTBEAT_SECONDS, SILENCE_SECONDS = 5.0, 20.0
 ACK_SECONDS = 0.005
-LATELY_SECONDS = 2.0
-"""A socket of which nothing was heard for longer gives way to any other that is proved."""
 GRACE_SECONDS = 0.3
 """After a loss the other one dials first."""
 STABLE_SECONDS = 1.0
 """A link that was open for so long is dialled again at once; one that was not, after a pause."""
 ELSEWHERE_SECONDS, ELSEWHERE_TIMES = 0.03, 60
 """How soon, and how often, it is dialled again to meet the worker that serves this domain there."""
-_REFUSALS = (
-    protocol.BAD_PROOF, protocol.NOT_ALLOWED, protocol.BAD_VERSION, protocol.BAD_NAME,
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class OwnNode:
-    """This node, as others see it; `networks` are those that may be dialled without TLS."""
-
-    domain: str
-    keys: Sequence[OwnKey]
-    max_frame: int
-    networks: Sequence[Network] = ()
-
-
-class Socket(Protocol):
-    """A WebSocket with text frames."""
-
-    def write(self, frame: bytes) -> None:
-        """Write a frame. Never blocks."""
-        ...
-
-    def close(self, code: int, reason: str) -> None:
-        """Close it after what was written."""
-        ...
-
-    def drop(self) -> None:
-        """Give it up without a word."""
-        ...
 
 
 class Peer(Protocol):
@@ -435,245 +393,3 @@ class Wire:
     def has_gap(self) -> None:
         """Note that the peer has lost updates."""
         self._peer.gap()
-
-
-Find = Callable[[str], Wire]
-"""Finds the link to a domain. Raises LinkFault."""
-
-
-class LinkConnection:
-    """One socket of a link, from its first frame on.
-
-    Args:
-        socket: the socket.
-        own: this node.
-        find: finds the link, once the other has said its domain.
-        wire: the link for which this node has dialled.
-    """
-
-    def __init__(self, socket: Socket, own: OwnNode, find: Find, wire: Wire | None = None) -> None:
-        self.fault: LinkFault | None = None
-        self.kid = self.life = ""
-        self.max_frame = 0
-        self.is_of_lower = False
-        self._socket = socket
-        self._own = own
-        self._find = find
-        self._wire = wire
-        self._has_dialled = wire is not None
-        self._mine = self._theirs = b""
-        self._hello: Hello | None = None
-        self._proof = ""
-        self._ready: Ready | None = None
-        self._is_open = False
-        self._heard_at = time.monotonic()
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(HANDSHAKE_SECONDS, self._is_late)
-        if wire is not None:
-            self._mine = self._own_hello(wire)
-            self.write(b'{"hello":%b}' % self._mine)
-
-    @property
-    def is_unproved(self) -> bool:
-        """Whether it is still to be proved."""
-        return not self.life and self.fault is None
-
-    @property
-    def was_silent(self) -> bool:
-        """Whether nothing was heard of it lately."""
-        return time.monotonic() - self._heard_at > LATELY_SECONDS
-
-    def write(self, text: bytes) -> None:
-        """Write a frame."""
-        self._socket.write(text)
-
-    def end(self, fault: LinkFault) -> None:
-        """Close it, and tell the other why."""
-        if self.fault is None:
-            reason = fault.why.encode()[:120].decode(errors="ignore")
-            self._socket.close(fault.code, reason)
-            self.lost(fault)
-
-    def lost(self, fault: LinkFault) -> None:
-        """Note that it has ended."""
-        if self.fault is None:
-            self.fault = fault
-            self._timer.cancel()
-            if self._wire is not None:
-                self._wire.close(self, fault)
-
-    def received(self, text: bytes) -> None:
-        """Process a frame; what is wrong with it ends this socket."""
-        if self.fault is not None:
-            return
-        self._heard_at = time.monotonic()
-        try:
-            if self._is_open and self._wire is not None and text.startswith(b'{"send":'):
-                self._wire.carry(self, text)
-            else:
-                self._take(protocol.read(text))
-        except LinkFault as fault:
-            self.end(fault)
-        except Exception as error:
-            FAULTS.note("link", error)
-            self.end(LinkFault(protocol.BAD_FRAME, "the node failed at it"))
-
-    def say_ready(self, ready: Ready) -> None:
-        """Say what this node has, with its proof if it has dialled."""
-        said = protocol.encode(ready)
-        if self._has_dialled:
-            self.write(b'{"proof":"%b","ready":%b}' % (self._signed("dialled").encode(), said))
-        else:
-            self.write(b'{"ready":%b}' % said)
-            self._opens()
-
-    # --- its frames -------------------------------------------------------------------------------
-
-    def _take(self, frame: Frame) -> None:
-        wire = self._wire
-        if frame.hello is not EMPTY and self._hello is None:
-            self._greeted(bytes(frame.hello), frame.proof)
-        elif frame.proof and not self._has_dialled and not self.life:
-            self._proved(frame.proof, frame.ready)
-        elif frame.ready is not None and self._has_dialled and self._ready is None and self.life:
-            self._ready = frame.ready
-            self._opens()
-        elif not self._is_open or wire is None:
-            raise LinkFault(protocol.BAD_FRAME, "it is not proved yet")
-        elif frame.ack is not None:
-            wire.acknowledged(self, frame.ack)
-        elif frame.ping is not None:
-            self.write(b'{"pong":%b}' % protocol.encode(frame.ping))
-        elif frame.pong is not None:
-            wire.round_trip = max(0.0, time.monotonic() - frame.pong)
-        elif frame.gap is not None:
-            wire.has_gap()
-        else:
-            raise LinkFault(protocol.BAD_FRAME, "a frame that says nothing")
-
-    def _greeted(self, text: bytes, proof: str) -> None:
-        """Answer the hello of who has dialled; or begin, if it is the answer, and proved."""
-        hello = self._hello = protocol.read_hello(text, self._own.domain, time.time())
-        self._theirs = text
-        wire = self._wire or self._find(hello.sender)
-        if hello.sender != wire.domain:
-            raise LinkFault(protocol.BAD_NAME, f"{wire.domain} was dialled, {hello.sender} came")
-        if self._has_dialled:
-            self._check(wire, "answered", proof)
-            if wire.is_test:
-                self.say_ready(Ready(hello.life, 0))
-            else:
-                self._begin(wire, hello)
-            return
-        wire.key_of(hello.kid)
-        self._wire = wire
-        self._mine = self._own_hello(wire)
-        signed = self._signed("answered").encode()
-        self.write(b'{"hello":%b,"proof":"%b"}' % (self._mine, signed))
-
-    def _proved(self, proof: str, ready: Ready | None) -> None:
-        """Begin with who has dialled, whose hello was answered."""
-        if self._wire is None or self._hello is None or ready is None:
-            raise LinkFault(protocol.BAD_FRAME, "a proof without a hello")
-        self._check(self._wire, "dialled", proof)
-        self._ready = ready
-        if self._hello.is_test:
-            raise LinkFault(protocol.PASSED, "the test has passed")
-        self._begin(self._wire, self._hello)
-
-    def _check(self, wire: Wire, role: str, proof: str) -> None:
-        assert self._hello is not None  # noqa: S101  (for mypy)
-        if not link_keys.is_by(wire.key_of(self._hello.kid), self._to_sign(role), proof):
-            raise LinkFault(protocol.BAD_PROOF, f"the proof is not by the key {self._hello.kid}")
-
-    def _begin(self, wire: Wire, hello: Hello) -> None:
-        dialled_by = self._own.domain if self._has_dialled else hello.sender
-        self.is_of_lower = dialled_by == min(self._own.domain, hello.sender)
-        self.kid, self.life, self.max_frame = hello.kid, hello.life, hello.max_frame
-        wire.begin(self)
-
-    def _opens(self) -> None:
-        wire, ready = self._wire, self._ready
-        if wire is None or ready is None or ready.life != wire.life:
-            raise LinkFault(protocol.BAD_FRAME, "ready for another life")
-        self._is_open = True
-        self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(HEARTBEAT_SECONDS, self._beat)
-        wire.open(self, ready.received)
-
-    def _own_hello(self, wire: Wire) -> bytes:
-        key = self._own.keys[wire.own_key]
-        nonce, now = secrets.token_urlsafe(24), time.time()
-        hello = Hello(
-            self._own.domain, wire.domain, nonce, key.kid, now, wire.life,
-            max_frame=self._own.max_frame, is_test=wire.is_test,
-        )  # fmt: skip
-        self._key = key
-        return protocol.encode(hello)
-
-    def _to_sign(self, role: str) -> bytes:
-        both = (self._mine, self._theirs)
-        return protocol.to_sign(role, *(both if self._has_dialled else both[::-1]))
-
-    def _signed(self, role: str) -> str:
-        return self._key.sign(self._to_sign(role))
-
-    def _is_late(self) -> None:
-        self.end(LinkFault(protocol.LATE, f"no proof within {HANDSHAKE_SECONDS:g} s"))
-
-    def _beat(self) -> None:
-        silent = time.monotonic() - self._heard_at
-        if silent >= SILENCE_SECONDS:
-            self.lost(LinkFault(protocol.LATE, f"nothing was heard for {SILENCE_SECONDS:g} s"))
-            self._socket.drop()
-            return
-        self.write(b'{"ping":%b}' % protocol.encode(time.monotonic()))
-        self._timer = asyncio.get_running_loop().call_later(HEARTBEAT_SECONDS, self._beat)
-
-
-class DialledSocket:
-    """A socket that this node has opened."""
-
-    def __init__(self, client: ClientConnection) -> None:
-        self._client = client
-        self._frames: deque[bytes] = deque()
-        self._end: tuple[int, str] | None = None
-        self._wake = asyncio.Event()
-
-    def write(self, frame: bytes) -> None:
-        """Write a frame, in the next turn of the loop."""
-        self._frames.append(frame)
-        self._wake.set()
-
-    def close(self, code: int, reason: str) -> None:
-        """Close it after what was written."""
-        self._end = self._end or (code, reason)
-        self._wake.set()
-
-    def drop(self) -> None:
-        """Give it up without a word."""
-        self._client.transport.abort()
-
-    async def run(self, receiver: Callable[[bytes], None]) -> None:
-        """Pass each frame on until it is closed."""
-        writing = asyncio.create_task(self._write())
-        try:
-            while True:
-                receiver(await self._client.recv(decode=False))
-        except ConnectionClosed:
-            pass
-        finally:
-            writing.cancel()
-            self._client.transport.abort()
-
-    async def _write(self) -> None:
-        client, frames = self._client, self._frames
-        with suppress(ConnectionClosed):
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                while frames:
-                    await client.send(frames.popleft(), text=True)
-                if self._end is not None:
-                    await client.close(*self._end)
-                    return

@@ -33,7 +33,8 @@ from msgnode.subscriptions import rules
 from .held_subscriptions import BATCH, MAX_NAMED, SM
 from .link_keys import Keys
 from .link_protocol import LinkFault
-from .link_wire import OwnNode, Wire
+from .link_socket import OwnNode
+from .link_wire import Wire
 from .peer import PeerLink
 from .queue import MessageClass, class_of
 from .states import CONNECTING, DISCONNECTED, IDLE, LIVE, STARTING, WAITING, Event

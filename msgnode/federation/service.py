@@ -40,7 +40,8 @@ from . import discovery, kinds, store
 from .discovery import KnownPeers
 from .held_subscriptions import Observed
 from .link_protocol import ELSEWHERE, NOT_ALLOWED, LinkFault
-from .link_wire import OwnNode, Wire
+from .link_socket import OwnNode
+from .link_wire import Wire
 from .linked_peer import LinkedPeer, LinkTo
 from .monitoring import LinkFigures, PeerAlarms, WaitingMessages
 from .node_proofs import HEADER, NodeProofs, secret

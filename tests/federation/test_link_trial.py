@@ -23,8 +23,8 @@ from msgnode.federation import link_keys, link_trial
 from msgnode.federation import link_protocol as protocol
 from msgnode.federation.link_keys import own_keys
 from msgnode.federation.link_protocol import LinkFault
+from msgnode.federation.link_socket import DialledSocket, LinkConnection, OwnNode
 from msgnode.federation.link_trial import Finding
-from msgnode.federation.link_wire import DialledSocket, LinkConnection, OwnNode
 from msgnode.net.http import HttpClient
 from tests.ports import free_port
 from tests.runtime.tls_front import certificate

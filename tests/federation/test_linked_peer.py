@@ -16,7 +16,7 @@ from websockets.asyncio.server import serve
 from msgnode.federation import linked_peer
 from msgnode.federation.link_keys import own_keys
 from msgnode.federation.link_protocol import LinkFault
-from msgnode.federation.link_wire import LinkConnection, OwnNode
+from msgnode.federation.link_socket import LinkConnection, OwnNode
 from msgnode.federation.linked_peer import LinkedPeer, LinkTo
 from tests.ports import free_port
 

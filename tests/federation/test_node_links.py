@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from msgnode.federation import link_protocol as protocol
-from msgnode.federation import link_wire
+from msgnode.federation import link_socket
 from msgnode.federation.link_keys import OwnKey, own_keys
 from msgnode.federation.link_protocol import Inbox, LinkFault
-from msgnode.federation.link_wire import LinkConnection, OwnNode, Wire
+from msgnode.federation.link_socket import LinkConnection, OwnNode
+from msgnode.federation.link_wire import Wire
 
 pytestmark = pytest.mark.asyncio
 
@@ -373,8 +374,8 @@ async def test_case_l63_a_node_that_takes_no_more_is_sent_no_more_than_a_window(
 async def test_case_l64_a_socket_that_is_silent_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(link_wire, "HEARTBEAT_SECONDS", 0.02)
-    monkeypatch.setattr(link_wire, "SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr(link_socket, "HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(link_socket, "SILENCE_SECONDS", 0.1)
     a, b = ends()
     link = Joined(a, b)
     await opened(a, b)
@@ -385,7 +386,7 @@ async def test_case_l64_a_socket_that_is_silent_is_given_up(
 
 
 async def test_who_proves_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_wire, "HANDSHAKE_SECONDS", 0.02)
+    monkeypatch.setattr(link_socket, "HANDSHAKE_SECONDS", 0.02)
     _, b = ends()
     half = Half()
     LinkConnection(half, b.wire.own, lambda _: b.wire)
