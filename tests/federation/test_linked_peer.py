@@ -175,6 +175,19 @@ async def test_case_67_one_message_that_is_refused_is_answered_and_the_others_ar
         )
 
 
+async def test_case_71_that_the_other_node_marks_a_sender_as_verified_counts_for_nothing() -> None:
+    async with both() as pair:
+        pair.link.trust(pair.keys)
+        pair.join()
+        await pair.way("link")
+        body = {"value": 1, "auth": True, "assertedIdentity": True}
+        frame = {"id": 1, "type": "read", "from": THEIRS, "to": OURS, "body": body}
+        pair.there.wire.send(json.dumps(frame).encode())
+        await pair.one.until(lambda: [each for each in pair.one.node.said if each["id"] == 1])
+        [carried] = [each for each in pair.one.node.said if each["id"] == 1]
+        assert carried["body"] == {"value": 1}
+
+
 async def test_a_message_that_the_other_node_cannot_take_is_answered() -> None:
     async with both() as pair:
         pair.link.trust(pair.keys)
