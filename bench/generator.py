@@ -24,7 +24,7 @@ from .loads.holding import HoldingLoad
 from .loads.nats import NatsRelayLoad
 from .loads.operations import OperationsLoad
 from .loads.registrations import RegistrationLoad
-from .loads.relay import AcrossLoad, RelayLoad, SteadyLoad
+from .loads.relay import AcrossLoad, LinkedLoad, RelayLoad, SteadyLoad
 from .loads.resumption import ResumptionLoad
 from .loads.varied import VariedLoad
 from .processes import raise_file_limit
@@ -35,6 +35,8 @@ async def serve(port: int, server_pid: int) -> None:
     loads: dict[str, Any] = {
         "relay": RelayLoad(port, server_pid),
         "relay_across": AcrossLoad(port, server_pid),
+        "relay_beside": LinkedLoad(port, server_pid),
+        "relay_linked": LinkedLoad(port, server_pid),
         "relay_nats": NatsRelayLoad(port, server_pid),
         "fan_out": FanOutLoad(port, server_pid),
         "allocate": AllocationLoad(port, server_pid),

@@ -75,14 +75,14 @@ class AskingLoad:
 
     async def _open(self, own: str) -> LoadSocket:
         if self._asker is None:
-            self._asker = await _opened(self._port, own, "asker", own)
+            self._asker = await opened(self._port, own, "asker", own)
             self._asker.on_text = self._answered
         return self._asker
 
     async def _answerer(self, domain: str, node: str, port: int) -> None:
         if (port, domain) in self._answerers:
             return
-        socket = self._answerers[port, domain] = await _opened(port, domain, "answerer", node)
+        socket = self._answerers[port, domain] = await opened(port, domain, "answerer", node)
 
         def answer(text: bytes) -> None:
             asked = msgspec.json.decode(text)
@@ -106,12 +106,12 @@ class AskingLoad:
             self._asked[str(answer["id"])] = at  # an answer of the node: the request is lost
 
 
-async def _opened(port: int, domain: str, name: str, node: str) -> LoadSocket:
-    """A runtime of a domain that listens to `hyperty://<domain>/<name>`."""
+async def opened(port: int, domain: str, name: str, node: str, address: str = "") -> LoadSocket:
+    """A runtime of a domain that listens to an address, `hyperty://<domain>/<name>` by default."""
     url = f"runtime://{domain}/{name}"
     socket = await LoadSocket.connect(port)
     await socket.ask(id=1, type="open", from_=url, to="mn:/session", body={})
-    wanted = {"resources": [f"hyperty://{domain}/{name}"]}
+    wanted = {"resources": [address or f"hyperty://{domain}/{name}"]}
     manager = f"domain://msg-node.{node}/sm"
     await socket.ask(id=2, type="subscribe", from_=f"{url}/sm", to=manager, body=wanted)
     return socket

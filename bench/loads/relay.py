@@ -16,6 +16,7 @@ from typing import Any
 
 from bench.wire import LoadSocket, message
 
+from .asking import opened
 from .clock import measure, percentile, until
 from .runtimes import open_runtimes, text
 
@@ -124,6 +125,42 @@ class AcrossLoad(RelayLoad):
 
     def _name(self, side: str, number: int) -> str:
         return f"{side}-{number}-across"
+
+
+class LinkedLoad(RelayLoad):
+    """Updates of objects to runtimes of the same node, or of that of another domain.
+
+    Such an update, unlike other messages, is not owed an answer.
+    """
+
+    async def run(  # type: ignore[override]
+        self, to: int, pid: int, domains: tuple[str, str], **load: Any
+    ) -> dict[str, Any]:
+        """One sample, also of the processor that a message costs here, and at the process `pid`.
+
+        Args:
+            to: the port of the receivers' node.
+            pid: of that node's process.
+            domains: of senders and receivers.
+            load: as of any relay.
+        """
+        self._ends = {"sender": (self._port, domains[0]), "receiver": (to, domains[1])}
+        await self._open(load["pairs"])
+        there = asyncio.create_task(measure(lambda: 0, load["seconds"], pid))
+        sample = await super().run(**load)
+        used = {"cpu_us": sample["server_cpu"], "cpu_us_there": (await there)["server_cpu"]}
+        return {**sample, **{name: 1e6 * each / sample["rate"] for name, each in used.items()}}
+
+    async def _open(self, number: int) -> None:
+        for each in range(len(self._pairs), number):
+            ends = []
+            for side, (port, domain) in self._ends.items():
+                address = self._hyperty(side, each)
+                ends.append(await opened(port, domain, f"{side}-{each}", domain, address))
+            self._pairs.append(Pair(*ends))
+
+    def _hyperty(self, side: str, number: int) -> str:
+        return f"comm://{self._ends[side][1]}/{side}-{number}/children/one"
 
 
 def fields(sender: str, to: str, size: int) -> dict[str, Any]:

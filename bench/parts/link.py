@@ -1,0 +1,110 @@
+"""Relay to runtimes of another node over a link, beside that within one node, in the same run."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.driver import Generator
+from bench.figures import PartResult, ratio
+from bench.plan import Plan
+from bench.processes import Server
+from bench.servers import NODE, manage
+
+A, B = "a.example", "b.example"
+ONE, LINKED, THERE = "one node", "over a link", "the node there"
+LOADS = ((1, 1, 100), (10, 10, 100), (100, 1, 100), (10, 10, 1_000))
+QUICK = ((10, 10, 100),)
+LEAST_SHARE, MOST_CPU = 0.4, 1.2
+QUIET, MOST_ADDED_MS = 20, 1.5
+READY = 90.0
+
+
+def measure(plan: Plan) -> PartResult:
+    """Messages a second and the processor that one costs; what a link adds to a request."""
+    result = PartResult("link", "Relay to another node over a link: messages per second")
+    shared: dict[str, Any] = {
+        "ALLOWED_HOSTS": "*", "FEDERATION": "open", "FEDERATION_NETWORKS": "127.0.0.0/8",
+    }  # fmt: skip
+    with (
+        plan.servers.make(NODE, DOMAIN=B, **shared) as second,
+        plan.servers.make(NODE, DOMAIN=A, **shared) as first,
+        Generator(first) as generator,
+    ):
+        _introduce(first, second)
+        for load in QUICK if plan.quick else LOADS:
+            _relay(plan, result, generator, load, second)
+        _quiet(plan, result, generator, second)
+    return result
+
+
+def _relay(
+    plan: Plan,
+    result: PartResult,
+    generator: Generator,
+    load: tuple[int, int, int],
+    second: Server,
+) -> None:
+    pairs, window, size = load
+    title = f"{pairs} × window {window}, {size} B"
+    ways = {ONE: ("relay_beside", generator.server, A), LINKED: ("relay_linked", second, B)}
+    for turn in plan.rotations(tuple(ways)):
+        for name in turn:
+            do, to, domain = ways[name]
+            sample = generator.call(
+                do, to=to.port, pid=to.pid, domains=(A, domain), pairs=pairs, window=window,
+                size=size, seconds=plan.seconds,
+            )  # fmt: skip
+            result.case(title, name).samples.append(sample)
+            if name == LINKED:
+                there = {**sample, "cpu_us": sample["cpu_us_there"]}
+                result.case(title, THERE).samples.append(there)
+    one, linked, there = (result.case(title, name) for name in (ONE, LINKED, THERE))
+    is_busy = window > 1
+    result.ratios.append(ratio(linked, one, target=LEAST_SHARE if is_busy else None))
+    for each in (linked, there):
+        result.ratios.append(ratio(each, one, "cpu_us", MOST_CPU if is_busy else None, "at most"))
+    plan.say(title)
+
+
+def _quiet(plan: Plan, result: PartResult, generator: Generator, second: Server) -> None:
+    title = f"{QUIET} requests a second"
+    for _ in range(plan.rounds):
+        for name, domain, at in ((ONE, A, generator.server), (LINKED, B, second)):
+            sample = generator.call(
+                "ask", domains=[domain], own=A, node=domain, port=at.port, rate=QUIET,
+                seconds=plan.seconds * 3,
+            )  # fmt: skip
+            result.case(title, name).samples.append({"rate": float(QUIET), **sample})
+    one, linked = (result.case(title, name).values("p50_ms") for name in (ONE, LINKED))
+    added = median(mine - theirs for mine, theirs in zip(linked, one, strict=True))
+    verdict = "met" if added <= MOST_ADDED_MS else "missed"
+    result.notes.append(
+        f"{title}: p50 {median(one):.2f} ms within a node, {added:.2f} ms more over the link, "
+        f"aimed at {MOST_ADDED_MS} ms: {verdict}"
+    )
+
+
+def _introduce(first: Server, second: Server) -> None:
+    """Have each be the other's peer, and wait for the link."""
+    for here, domain, there in ((first, B, second), (second, A, first)):
+        code = (
+            "from msgnode.federation import store; from msgnode.models import Peer; "
+            f"Peer.objects.create(domain={domain!r}, url='http://127.0.0.1:{there.port}', "
+            "messages_per_second=100_000); store.post(store.CHANGED)"
+        )
+        manage(here.environment, "shell", "-c", code)
+    until = time.monotonic() + READY
+    for here in (first, second):
+        database = Path(here.environment["DATA_DIR"]) / "node.sqlite3"
+        told: Any = None
+        while told is None or '"open": true' not in told[0]:
+            if time.monotonic() > until:
+                raise RuntimeError(f"There is no link: {told}")
+            time.sleep(0.2)
+            with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as rows:
+                told = rows.execute("SELECT figures, last_error FROM msgnode_peer").fetchone()
