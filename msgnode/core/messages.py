@@ -193,8 +193,7 @@ class Message(msgspec.Struct, eq=False, gc=False):
         if self._plain:
             for marks in _FIRST_MARKS.values():
                 if body.startswith(marks):
-                    head = self.frame[: -1 - len(body)]
-                    return b"%b{%b}" % (head, body[len(marks) :])
+                    return b"".join((self.frame[: -len(body)], body[len(marks) :], b"}"))
         return None
 
     @property

@@ -250,27 +250,45 @@ class PeerExchange:
         if one is None:
             return None
         if one.class_ in (MessageClass.REQUEST, MessageClass.STORED):
-            key = (one.message.sender, one.message.id_key)
-            before = self._asked.pop(key, None)
-            if before is not None:
-                self._done(before.one.key)  # of two with the same id only one is answered
-            now = self._clock()
-            asked = self._asked[key] = Asked(one, now, self.queue.number())
-            self._given_up.discard(key)
-            if not (self._answers_all or one.key):
-                until = max(one.since + SILENT_SECONDS, now + LEAST_SILENT_SECONDS)
-                heappush(self._silent, (until, asked.number, key))
-            self._again.pop(key, None)
-            if one.attempts:
-                self._suspect = key
-            if len(self._asked) > MAX_ASKED:
-                self._forget_first(f"has left more than {MAX_ASKED} requests unanswered")
+            self._await_response(one)
+        self._note_sent(one.message)
+        return one.message
+
+    def at_once(self, message: Message) -> bytes | None:
+        """A message in its form for the peer, if it need not be queued; it counts as sent."""
+        class_ = class_of(message)
+        must_wait = self.queue or class_ is MessageClass.STORED
+        if must_wait or crossing.outgoing_fault(message, self._own):
+            return None
+        if class_ is MessageClass.REQUEST:
+            self._await_response(self.queue.waiting(message, class_))
+        self._note_sent(message)
+        return crossing.outgoing(message)
+
+    def _await_response(self, one: Waiting) -> None:
+        """Remember a request that is sent."""
+        key = (one.message.sender, one.message.id_key)
+        before = self._asked.pop(key, None)
+        if before is not None:
+            self._done(before.one.key)  # of two with the same id only one is answered
+        now = self._clock()
+        asked = self._asked[key] = Asked(one, now, self.queue.number())
+        self._given_up.discard(key)
+        if not (self._answers_all or one.key):
+            until = max(one.since + SILENT_SECONDS, now + LEAST_SILENT_SECONDS)
+            heappush(self._silent, (until, asked.number, key))
+        self._again.pop(key, None)
+        if one.attempts:
+            self._suspect = key
+        if len(self._asked) > MAX_ASKED:
+            self._forget_first(f"has left more than {MAX_ASKED} requests unanswered")
+
+    def _note_sent(self, message: Message) -> None:
         self.counters.sent += 1
         self.moved()
         self.out.passed()
         if self._on_send is not None:
-            self._on_send(one.message.sender)
-        return one.message
+            self._on_send(message.sender)
 
     def expire(self, ended: str = "") -> None:
         """Answer what has waited too long, forget old requests; `ended`: why the last stub did."""

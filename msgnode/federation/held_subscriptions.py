@@ -186,8 +186,9 @@ class HeldSubscriptions:
         own subscription manager answer in place of the peer's; this is for spellings of its address
         that only the peer may know.
         """
-        to = message.recipients[0].rstrip("/").lower()
-        if message.type != "unsubscribe" or to != self.peer_address:
+        if message.type != "unsubscribe":
+            return message
+        if message.recipients[0].rstrip("/").lower() != self.peer_address:
             return message
         try:
             asked = rules.wanted(message.fields(), MAX_NAMED)

@@ -204,18 +204,26 @@ class LinkedPeer(PeerLink):
     def _is_passable(self) -> bool:
         return self.wire.has_room if self._is_by_link else super()._is_passable
 
+    def _pass_on(self, message: Message) -> None:
+        if self._is_by_link and self.wire.has_room and (frame := self.exchange.at_once(message)):
+            self._send(frame)
+        else:
+            super()._pass_on(message)
+
     def _pump(self) -> None:
         """Pass queued messages on, as far as they are accepted."""
         if not self._is_by_link:
             super()._pump()
             return
-        wire = self.wire
-        while wire.has_room and (frame := self.exchange.take()) is not None:
-            if len(frame) <= wire.largest:
-                wire.send(frame)
-            else:
-                why = f"{self.peer.domain} takes {wire.largest} bytes at most."
-                self._answer_instead(messages.parse(frame), BadMessage(why))
+        while self.wire.has_room and (frame := self.exchange.take()) is not None:
+            self._send(frame)
+
+    def _send(self, frame: bytes) -> None:
+        if len(frame) <= self.wire.largest:
+            self.wire.send(frame)
+        else:
+            why = f"{self.peer.domain} takes {self.wire.largest} bytes at most."
+            self._answer_instead(messages.parse(frame), BadMessage(why))
 
     def _answer_instead(self, message: Message, error: NodeError) -> None:
         """Answer a request as the peer, which has not got it."""

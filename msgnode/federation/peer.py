@@ -519,10 +519,13 @@ class PeerLink:
         if kept is None:
             self._session.say(messages.reply(message, {"code": 200}))
             return
-        self.exchange.put(kept)
-        self._pump()
+        self._pass_on(kept)
         if self.exchange.due < self._looks_at:
             self._set_timer()
+
+    def _pass_on(self, message: Message) -> None:
+        self.exchange.put(message)
+        self._pump()
 
     @property
     def _is_passable(self) -> bool:

@@ -133,8 +133,8 @@ class PeerQueue:
 
     def put(self, message: Message, key: str = "") -> bool:
         """Queue a message, with the key of its row if it is stored; False if there is no room."""
-        class_, now = class_of(message), self._clock()
-        one = Waiting(message, class_, now, now + self._seconds[class_], key)
+        class_ = class_of(message)
+        one = self.waiting(message, class_, key)
         if class_ is MessageClass.EPHEMERAL:
             before = self._ephemeral.pop(message.recipients[0], 0)
             if before:
@@ -150,6 +150,11 @@ class PeerQueue:
         if class_ is MessageClass.EPHEMERAL:
             self._ephemeral[message.recipients[0]] = self._number
         return True
+
+    def waiting(self, message: Message, class_: MessageClass, key: str = "") -> Waiting:
+        """A message of a class with its times, not queued."""
+        now = self._clock()
+        return Waiting(message, class_, now, now + self._seconds[class_], key)
 
     def put_back(self, message: Message, key: str, age: float, left: float) -> None:
         """Queue a stored message at the end, with the time it has already waited."""
