@@ -102,7 +102,7 @@ def _introduce(first: Server, second: Server) -> None:
     for here in (first, second):
         database = Path(here.environment["DATA_DIR"]) / "node.sqlite3"
         told: Any = None
-        while told is None or '"open": true' not in told[0]:
+        while told is None or '"open": true' not in str(told[0]):
             if time.monotonic() > until:
                 raise RuntimeError(f"There is no link: {told}")
             time.sleep(0.2)
