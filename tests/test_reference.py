@@ -45,8 +45,10 @@ _NUMBERED = re.compile(r"def test_cases?_((?:[pl]?\d+_(?:(?:and|to)_)?)+)")
 _RUNTIME = re.compile(r"def test_((?:r\d+_)+)|\(\s?\"(R\d+) ")
 _P2P = re.compile(r"\btest\(\s?\"((?:P\d+ )+)")
 
+_TESTS = "msgnode/runtime/python/tests"
 _SHARED = {
-    "msgnode/runtime/js/tests/p2p-cases.jsonl": "msgnode/runtime/python/tests/test_p2p.py",
+    "msgnode/runtime/js/tests/p2p-cases.jsonl": f"{_TESTS}/test_p2p.py",
+    "msgnode/runtime/js/tests/syncher-cases.jsonl": f"{_TESTS}/syncher/test_cases.py",
     "tests/stubs/protostub-cases.jsonl": "tests/stubs/test_python_stub.py",
 }
 """Cases that the tests of both runtimes play, and the test in Python."""

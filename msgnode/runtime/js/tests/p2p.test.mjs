@@ -10,7 +10,7 @@ import { TIMERS } from "../src/p2p/settings.js";
 import { Described } from "../src/p2p/signalling.js";
 import * as states from "../src/p2p/states.js";
 import { World, play, talk } from "./p2p-world.mjs";
-import { cases } from "./p2p-cases.mjs";
+import { cases } from "./cases.mjs";
 import { playRuntimes } from "./p2p-runtimes.mjs";
 
 const { HANDLER, NO_RETURN, REQUESTER, after } = states;
@@ -180,7 +180,7 @@ const PLAYS = {
   transfers: transfer,
 };
 
-for (const { of, name, rows, ...given } of await cases()) {
+for (const { of, name, rows, ...given } of await cases("p2p")) {
   if (rows)
     test(`${name}: ${of}`, () => {
       for (const row of rows)

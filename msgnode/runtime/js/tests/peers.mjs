@@ -68,12 +68,12 @@ export class FakeNode {
 class Peer {
   errors = [];
 
-  constructor(node, number, { storage, answerTime } = {}) {
+  constructor(node, number, { storage } = {}) {
     const { clock } = node;
     this.url = `runtime://d/${number}`;
     this.stub = `runtime://d/protostub/${number}`;
     this.hyperty = `hyperty://d/${number}`;
-    this.bus = new MessageBus(this.url, { clock, answerTime });
+    this.bus = new MessageBus(this.url, { clock });
     this.bus.onError((error) => this.errors.push(error));
     this.bus.resolver = { route: () => this.stub, isHome: (via) => via === this.stub };
     this.bus.addListener(this.stub, (message) => node.received(this, message));

@@ -101,12 +101,6 @@ class Peer:
         self.manager.close()
 
 
-async def settled() -> None:
-    """Everything that is queued has happened."""
-    for _ in range(30):
-        await asyncio.sleep(0)
-
-
 async def soon(holds: Callable[[], Any]) -> None:
     """Wait until something holds."""
     async with asyncio.timeout(20):

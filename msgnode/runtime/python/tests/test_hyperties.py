@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from peers import settled
+from fake_clock import settled
 
 from msgnode.runtime.python import AnswerError, Refusal, Runtime, Settings, Syncher
 from msgnode.runtime.python.messages import Message, answer_to

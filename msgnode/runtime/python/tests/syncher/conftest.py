@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from peers import FakeNode, Peer, settled
-
-from msgnode.runtime.python.syncher import follower
-
-
-@pytest.fixture(autouse=True)
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seconds are hundredths of one."""
-    for name in ("GAP_SECONDS", "READ_EVERY", "LEAST_RETRY"):
-        monkeypatch.setattr(follower, name, getattr(follower, name) / 50)
-    monkeypatch.setattr(follower, "MOST_RETRY", 0.1)
+from fake_clock import settled
+from peers import FakeNode, Peer
 
 
 @pytest.fixture

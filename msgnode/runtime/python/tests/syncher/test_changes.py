@@ -1,145 +1,21 @@
-"""Cases R58 to R65: objects and their changes, as reporter and observers see them."""
+"""Changes of data objects, as far as they are Python's alone; test_cases has the rest."""
 
 from __future__ import annotations
 
-import asyncio
+import datetime
 import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from peers import SM, FakeNode, Peer, settled, soon
-from sharing import Message, numbered, shared
+from fake_clock import FakeClock, settled
+from peers import FakeNode, Peer, soon
+from sharing import shared
 
-from msgnode.runtime.python.syncher.errors import SyncError
-from msgnode.runtime.python.syncher.syncher import Syncher
-
-
-@pytest.mark.parametrize(
-    ("schema", "scheme"),
-    [("https://c/Communication", "comm"), ("Connection", "connection"), ("", "resource")],
-)
-async def test_r58_a_created_object_is_claimed_at_the_node_for_its_reporter(
-    node: FakeNode, alice: Peer, schema: str, scheme: str
-) -> None:
-    made = await alice.syncher.create({}, schema=schema)
-    assert made.url.startswith(f"{scheme}://d/")
-    claims = [(each["from"], each["body"]) for each in node.sent("subscribe", SM)][1:]
-    sm, source, url = f"{alice.url}/sm", alice.hyperty, made.url
-    assert [(sender, body["resources"], body["source"]) for sender, body in claims] == [
-        (sm, [url, f"{url}/subscription"], source),
-        (sm, [f"{url}/children/"], source),
-    ]
-    (registered,) = node.sent("create", "domain://registry.d")
-    assert registered["body"]["value"]["reporter"] == alice.hyperty
-
-
-async def test_r59_without_routing_and_registration_nobody_outside_hears_of_it(
-    node: FakeNode, alice: Peer
-) -> None:
-    made = await alice.syncher.create({"n": 1}, domain_routing=False)
-    other = Syncher(alice, "hyperty://d/other")
-    copy = await other.subscribe(made.url)
-    made.data["n"] = 2
-    await settled()
-    assert copy.data == {"n": 2}
-    assert not [each for each in node.seen if made.url in str(each)]
-    await alice.syncher.create({}, domain_registration=False)
-    assert node.sent("create", "domain://registry.d") == []
-
-
-async def test_r60_updates_amid_the_subscription_are_applied_once_if_they_are_newer(
-    node: FakeNode, alice: Peer, bob: Peer
-) -> None:
-    made = await alice.syncher.create({"title": "a"})
-    made.data["title"] = "b"
-    decided = asyncio.Event()
-
-    async def judge(_: Any) -> None:
-        await decided.wait()
-
-    made.on_subscription(judge)
-    subscribing = asyncio.create_task(bob.syncher.subscribe(made.url))
-    await settled()
-    made.data["title"] = "c"
-    decided.set()
-    await asyncio.sleep(0)
-    made.data["title"] = "d"
-    copy = await subscribing
-    await settled()
-    assert (copy.data["title"], copy.version) == ("d", 3)
-    bob.bus.receive(numbered(made, 2), bob.stub)
-    await settled()
-    assert copy.data["title"] == "d"
-
-
-async def test_r61_what_is_missing_is_read_and_what_changed_places_is_applied_in_order(
-    node: FakeNode, alice: Peer, bob: Peer
-) -> None:
-    made, copy = await shared(alice, bob, {"title": "0", "list": []})
-    seen: list[Any] = []
-    copy.on_change(lambda change: seen.append(change["value"]))
-    held: list[Message] = []
-
-    def hold(message: Message) -> int:
-        if message["to"] != f"{made.url}/changes":
-            return 1
-        held.append(message)
-        return 0
-
-    node.copies = hold
-    for n in range(1, 5):
-        made.data["title"] = str(n)
-    await settled()
-    node.copies = lambda _: 1
-    for index in (0, 2, 1):
-        bob.bus.receive(held[index], bob.stub)
-    await settled()
-    assert (seen, node.sent("read", made.url)) == (["1", "2", "3"], [])
-    made.data["list"].append(1)
-    await settled()
-    assert copy.version == 3
-    await soon(lambda: copy.version == 5)
-    assert len(node.sent("read", made.url)) == 1
-    assert copy.data == made.data
-
-
-async def test_r62_who_is_refused_is_told_403_and_hears_nothing(
-    node: FakeNode, alice: Peer, bob: Peer
-) -> None:
-    made = await alice.syncher.create({"n": 0})
-
-    async def later(_: Any) -> bool:
-        return False
-
-    for judge in (lambda _: False, later):
-        made.on_subscription(judge)
-        with pytest.raises(SyncError) as refused:
-            await bob.syncher.subscribe(made.url)
-        assert refused.value.code == 403
-    assert node.subscribers[f"{made.url}/changes"] == []
-    with pytest.raises(SyncError) as unknown:
-        await bob.syncher.subscribe("comm://d/nothing")
-    assert unknown.value.code == 404
-
-
-async def test_r63_who_leaves_is_off_the_lists_and_hears_no_more(
-    node: FakeNode, alice: Peer, bob: Peer
-) -> None:
-    made, copy = await shared(alice, bob)
-    assert made.observers == [bob.hyperty]
-    for n in range(50):
-        made.data["title"] = str(n)
-    leaving = asyncio.create_task(copy.unsubscribe())
-    for n in range(50):
-        made.data["title"] = str(n)
-        await asyncio.sleep(0)
-    await leaving
-    await settled()
-    (left,) = node.sent("unsubscribe", SM)
-    assert left["body"]["resources"] == [f"{made.url}/changes", f"{made.url}/children/"]
-    assert (made.observers, copy.status, bob.faults, alice.faults) == ([], "ended", [], [])
-    assert await bob.syncher.subscribe(made.url) is not copy
+from msgnode.runtime.python.messages import Message
+from msgnode.runtime.python.syncher.changes import MOST_NUMBER, apply_change
+from msgnode.runtime.python.syncher.children import Children
+from msgnode.runtime.python.syncher.errors import BadChange
 
 
 async def test_r64_every_way_to_change_an_object_reaches_the_observers(
@@ -181,6 +57,7 @@ async def test_random_changes_arrive_whatever_is_doubled_late_or_lost(
     node: FakeNode, alice: Peer, bob: Peer
 ) -> None:
     made, copy = await shared(alice, bob, {"list": [], "map": {}})
+    clock = FakeClock()
     chance = random.Random(7)
     late: list[Message] = []
 
@@ -208,35 +85,121 @@ async def test_random_changes_arrive_whatever_is_doubled_late_or_lost(
             for each in late:
                 bob.bus.receive(each, bob.stub)
             late.clear()
-        if n % 10 == 0:
-            await asyncio.sleep(0.01)
+        await clock.turn(0.05)
     node.copies = lambda _: 1
     made.data["end"] = True
-    await soon(lambda: copy.version == made.version and copy.data == made.data)
+    await clock.turn(5)
+    assert (copy.version, copy.data) == (made.version, made.data)
 
 
-async def test_r65_a_large_object_is_read_in_parts_and_a_missing_part_is_noticed(
-    node: FakeNode, alice: Peer, bob: Peer
+async def test_what_is_no_data_is_refused_and_changes_nothing(alice: Peer, bob: Peer) -> None:
+    made, copy = await shared(alice, bob)
+    data = made.data
+    loop: dict[str, Any] = {}
+    loop["loop"] = loop
+    wrong = [object(), float("nan"), b"x", {1}, datetime.date.today(), loop, {"a.b": 1}, {1: 2}]  # noqa: DTZ011
+    wrong += ["half a pair: \ud83d", {"\ude00": 1}]
+    for value in wrong:
+        with pytest.raises(TypeError):
+            data["title"] = value
+        with pytest.raises(TypeError):
+            await alice.syncher.create({"value": value})
+    with pytest.raises(TypeError):
+        data["a.b"] = 1
+    with pytest.raises(IndexError):
+        data["guests"][9] = 1
+    with pytest.raises(OverflowError):
+        data["title"] = "x" * 600_000
+    with pytest.raises(TypeError):
+        copy.data["title"] = "mine"
+    with pytest.raises(TypeError):
+        copy.data["guests"].append("Bob")
+    part = data["at"]
+    data["at"] = {"place": {"name": "lake"}}
+    with pytest.raises(TypeError):
+        part["place"] = 1
+    await settled()
+    assert data["title"] == "Picnic"
+    assert copy.data == data
+    with pytest.raises(ValueError, match="no address"):
+        await bob.syncher.subscribe("nonsense")
+
+
+async def test_no_data_is_deeper_than_others_can_read_however_it_became_so(
+    alice: Peer, bob: Peer
 ) -> None:
-    made = await alice.syncher.create({"title": "big"})
-    for n in range(20):
-        await made.add_child({"n": n, "text": "x" * 10_000})
+    made = await alice.syncher.create({"list": []})
+    part: Any = made.data
+
+    def deeper() -> None:
+        nonlocal part
+        part["a"] = {}
+        part = part["a"]
+
+    def longer() -> None:
+        nonlocal part
+        part.append([])
+        part = part[0]
+
+    for step, start in ((deeper, made.data), (longer, made.data["list"])):
+        part = start
+        with pytest.raises(TypeError, match="100 layers"):
+            for _ in range(200):
+                step()
     copy = await bob.syncher.subscribe(made.url)
-    assert copy.children == made.children
-    is_part = lambda each: each["type"] == "response" and each["from"] == made.url  # noqa: E731
-    parts = [each["body"] for each in node.seen if is_part(each) and each["to"] == bob.hyperty]
-    assert parts[0]["code"] == 100
-    assert parts[0]["value"]["responses"] == len(parts) > 3
-    dropped: list[Message] = []
+    assert copy.data == made.data
 
-    def drop_one(message: Message) -> int:
-        is_second = is_part(message) and "responses" not in message["body"]["value"]
-        if is_second and not dropped:
-            dropped.append(message)
-            return 0
-        return 1
 
-    node.copies = drop_one
-    with pytest.raises(SyncError) as missing:
-        await node.peer().syncher.subscribe(made.url)
-    assert missing.value.code == 502
+@pytest.mark.parametrize(
+    ("attribute", "more", "layers"),
+    [
+        ("a.b", {}, 99),
+        ("a.b.0", {"attributeType": "array", "operation": "add"}, 99),
+        ("b", {}, 5_000),
+        ("__proto__", {}, 1),
+        ("a.__class__.x", {}, 1),
+    ],
+)
+def test_a_change_that_makes_data_too_deep_or_has_a_bad_name_is_none(
+    attribute: str, more: dict[str, Any], layers: int
+) -> None:
+    data: dict[str, Any] = {"a": {}}
+    apply_change(data, {"attribute": "a.b", "value": nested(98)})
+    with pytest.raises(BadChange):
+        apply_change(data, {"attribute": attribute, "value": nested(layers), **more})
+    assert data == {"a": {"b": nested(98)}}
+
+
+def nested(layers: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(layers - 1):
+        value = [value]
+    return value
+
+
+async def test_an_integer_that_javascript_would_change_is_refused(alice: Peer) -> None:
+    made = await alice.syncher.create({"n": MOST_NUMBER, "least": -MOST_NUMBER})
+    for value in (MOST_NUMBER + 1, -MOST_NUMBER - 1, [10**400]):
+        with pytest.raises(TypeError, match="text"):
+            made.data["n"] = value
+    assert made.data["n"] == MOST_NUMBER
+
+
+async def test_true_in_the_place_of_1_is_a_change_at_any_depth(alice: Peer, bob: Peer) -> None:
+    made = await alice.syncher.create({"flat": 1, "deep": {"a": [1, 0]}})
+    copy = await bob.syncher.subscribe(made.url)
+    made.data["flat"] = True
+    made.data["deep"] = {"a": [True, False]}
+    await soon(lambda: copy.version == 2)
+    assert copy.data["flat"] is True and copy.data["deep"]["a"][0] is True
+    made.data["deep"] = {"a": [True, False]}
+    assert made.version == 2
+    await made.add_child({"a": 1}, "child")
+    await made.update_child("child", {"a": True})
+    await soon(lambda: copy.version == 4)
+    assert copy.children[0].value["a"] is True
+    children = Children()
+    children.put("id", "hyperty://d/1", {"a": 1})
+    told = {"id": {"source": "hyperty://d/1", "value": {"a": True}}}
+    assert [each.type for each in children.replace(told)] == ["update"]
+    assert children.replace(told) == []

@@ -1,4 +1,4 @@
-"""Who is invited, who is admitted, and the children that observers add."""
+"""Who reads, listens and leaves, as far as it is Python's alone; test_cases has the rest."""
 
 from __future__ import annotations
 
@@ -6,131 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from peers import FakeNode, Peer, settled, soon
+from fake_clock import FakeClock, settled
+from peers import FakeNode, Peer, soon
 from sharing import shared
 
-from msgnode.runtime.python.syncher import talk
+from msgnode.runtime.python.syncher import follower
 from msgnode.runtime.python.syncher.errors import SyncError
-
-
-async def test_who_is_invited_may_say_no_and_who_says_yes_is_admitted(
-    alice: Peer, bob: Peer
-) -> None:
-    made = await alice.syncher.create({"n": 1}, name="room")
-    made.on_subscription(lambda _: False)
-    assert await made.invite(bob.hyperty) == {bob.hyperty: 404}
-    heard: list[Any] = []
-    answers = [False, None]
-
-    async def judge(invitation: Any) -> bool | None:
-        heard.append(invitation)
-        return answers.pop(0)
-
-    await bob.syncher.on_invitation(judge)
-    assert await made.invite([bob.hyperty]) == {bob.hyperty: 403}
-    assert await made.invite([bob.hyperty]) == {bob.hyperty: 200}
-    told = heard[1]
-    assert (told["url"], told["name"], told["from"]) == (made.url, "room", alice.hyperty)
-    assert (await bob.syncher.subscribe(made.url)).data == {"n": 1}
-
-
-async def test_a_person_may_think_for_a_while(
-    alice: Peer, bob: Peer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(talk, "PATIENCE", 0.01)
-    made = await alice.syncher.create({"n": 1})
-    decided = asyncio.Event()
-
-    async def judge(_: Any) -> None:
-        await decided.wait()
-
-    await bob.syncher.on_invitation(judge)
-    assert await made.invite(bob.hyperty) == {bob.hyperty: 408}
-    monkeypatch.setattr(talk, "MOST_PATIENCE", 100_000)
-    made.on_subscription(judge)
-    subscribing = asyncio.create_task(bob.syncher.subscribe(made.url))
-    await asyncio.sleep(0.05)
-    assert not subscribing.done()
-    decided.set()
-    assert (await subscribing).data == {"n": 1}
-
-
-async def test_children_are_the_same_everywhere_and_each_is_told_once(
-    node: FakeNode, alice: Peer, bob: Peer
-) -> None:
-    made, copy = await shared(alice, bob)
-    carol = await node.peer().syncher.subscribe(made.url)
-    told: list[list[Any]] = [[], [], []]
-    made.on_child(told[0].append)
-    copy.on_child(told[1].append)
-    carol.on_child(told[2].append)
-    one = await copy.add_child({"text": "hello"})
-    await made.add_child({"text": "welcome"})
-    await copy.update_child(one, {"text": "hello!"})
-    await made.remove_child(one)
-    await settled()
-    texts = [(event.type, event.value["text"]) for event in told[0]]
-    assert texts == [
-        ("create", "hello"),
-        ("create", "welcome"),
-        ("update", "hello!"),
-        ("delete", "hello!"),
-    ]
-    assert told[1] == told[2] == told[0]
-    assert copy.children == carol.children == made.children
-
-
-async def test_a_child_is_its_makers_and_nobody_adds_one_who_does_not_observe(
-    node: FakeNode, alice: Peer, bob: Peer
-) -> None:
-    made, copy = await shared(alice, bob)
-    others = await node.peer().syncher.subscribe(made.url)
-    id_ = await copy.add_child({"text": "mine"})
-    eve = node.peer()
-
-    async def asks(kind: str, to: str, **body: Any) -> int:
-        message = {"type": kind, "from": eve.hyperty, "to": to, "body": body}
-        return int((await eve.bus.request(message))["body"]["code"])
-
-    for asking, code in (
-        (others.update_child(id_, {}), 403),
-        (others.remove_child(id_), 403),
-        (copy.update_child("none", {}), 404),
-        (copy.add_child({}, "__proto__"), 400),
-        (copy.add_child("x" * 700_000), 413),
-    ):
-        with pytest.raises(SyncError) as refused:
-            await asking
-        assert refused.value.code == code
-    assert await asks("create", f"{made.url}/children/", resource="spam", value={}) == 403
-    assert await asks("read", made.url) == 403
-    await settled()
-    assert copy.children == others.children == made.children
-
-
-async def test_who_asks_in_an_observers_name_from_another_runtime_is_judged(
-    node: FakeNode, alice: Peer, bob: Peer
-) -> None:
-    made, copy = await shared(alice, bob)
-    asked: list[Any] = []
-
-    def refuse(who: Any) -> bool:
-        asked.append(who)
-        return False
-
-    made.on_subscription(refuse)
-    eve = node.peer()
-    body = {"subscriber": bob.hyperty, "source": bob.hyperty, "identity": "Eve's"}
-    head = {"type": "subscribe", "from": f"{eve.url}/sm", "to": f"{made.url}/subscription"}
-    answer = await eve.bus.request({**head, "body": body})
-    assert answer["body"]["code"] == 403
-    assert asked == [{"hyperty": bob.hyperty, "identity": "Eve's", "isAsserted": False}]
-    read = await eve.bus.request({"type": "read", "from": f"{eve.url}/sm", "to": made.url})
-    assert read["body"]["code"] == 403
-    bob.say("gap")
-    made.data["title"] = "still Bob's"
-    await soon(lambda: copy.data == made.data)
-    assert made.observers == [bob.hyperty]
+from msgnode.runtime.python.syncher.talk import ask_in_parts
 
 
 async def test_who_may_read_is_decided_at_leisure_and_then_told_however_large_it_is(
@@ -149,11 +31,11 @@ async def test_who_may_read_is_decided_at_leisure_and_then_told_however_large_it
         raise SyncError(404, "This one knows no object.")
 
     made.on_read(admit)
-    value = await talk.ask_in_parts(carol.bus, request)
+    value = await ask_in_parts(carol.bus, request)
     assert len(value["childrenObjects"]) == 30
     made.on_read(fail)
     with pytest.raises(SyncError, match="knows no object") as error:
-        await talk.ask_in_parts(carol.bus, request)
+        await ask_in_parts(carol.bus, request)
     assert error.value.code == 404
 
 
@@ -207,3 +89,100 @@ async def test_a_coroutine_that_listens_hears_one_event_after_the_other(
     free.set()
     await settled()
     assert heard == [1, 3, 4, 5, 1]
+
+
+async def test_a_syncher_leaves_when_its_runtime_closes_and_holds_it_up_only_for_others(
+    node: FakeNode, alice: Peer, bob: Peer
+) -> None:
+    made, copy = await shared(alice, bob)
+    close = {"type": "execute", "from": f"{bob.url}/registry/", "to": bob.hyperty}
+    close["body"] = {"method": "close"}  # type: ignore[assignment]
+    heard: list[Any] = []
+    others = bob.bus.add_listener(bob.hyperty, heard.append)
+    answering = asyncio.ensure_future(bob.bus.request(close))
+    await soon(lambda: heard)
+    await settled()
+    assert (copy.status, answering.done()) == ("live", False)
+    answering.cancel()
+    others.remove()
+    forged = {**close, "id": 7, "from": f"{alice.url}/registry/", "to": alice.hyperty}
+    alice.bus.receive(forged, alice.stub)
+    await settled()
+    assert not made.is_ended
+    assert (await bob.bus.request(close))["body"]["code"] == 200
+    assert copy.status == "ended"
+    assert made.observers == []
+    await alice.bus.close()
+    with pytest.raises(TypeError, match="ended"):
+        made.data["title"] = "nobody would hear of it"
+    assert bob.bus.endings == set()
+
+
+async def test_a_runtime_that_closes_while_its_node_is_silent_leaves_nothing_behind(
+    node: FakeNode, alice: Peer, bob: Peer
+) -> None:
+    _, copy = await shared(alice, bob)
+    node.copies = lambda _: 0
+    before = asyncio.all_tasks()
+    close = {"type": "execute", "from": f"{bob.url}/registry/", "to": bob.hyperty}
+    bob.bus.post_message({**close, "body": {"method": "close"}}, lambda _: None)
+    await settled()
+    assert copy.status == "ended"
+    assert asyncio.all_tasks() > before  # it waits for what nobody answers
+    bob.manager.close()
+    await bob.bus.close()
+    await settled()
+    assert asyncio.all_tasks() == before
+
+
+async def test_who_answers_in_parts_cannot_fill_the_memory_of_who_reads(
+    node: FakeNode, alice: Peer, bob: Peer
+) -> None:
+    url = "comm://d/huge"
+    node.subscribers[url] = [alice]
+
+    def answer(message: dict[str, Any]) -> None:
+        head = {"id": message["id"], "type": "response", "from": url, "to": message["from"]}
+        values: list[dict[str, Any]] = [{"data": {}, "responses": 1_000}]
+        child = {"source": "s", "value": "x" * 500_000}
+        values += [{"childrenObjects": {f"c{number}": child}} for number in range(40)]
+        for value in values:
+            alice.bus.post_message({**head, "body": {"code": 100, "value": value}})
+
+    alice.bus.add_listener(url, answer)
+    with pytest.raises(SyncError) as refused:
+        await ask_in_parts(bob.bus, {"type": "read", "from": bob.hyperty, "to": url})
+    assert refused.value.code == 413
+
+
+class Unfit:
+    """What takes over its first value, and no other."""
+
+    reads = 0
+
+    def apply(self, change: dict[str, Any]) -> None:
+        """Nothing changes."""
+
+    async def read(self) -> dict[str, Any]:
+        self.reads += 1
+        return {"version": self.reads}
+
+    def adopt(self, value: dict[str, Any]) -> None:
+        if value["version"]:
+            raise SyncError(502, "The reporter's object has no data.")
+
+    def unread(self) -> None:
+        """It is told so."""
+
+    def count(self, reason: str) -> None:
+        """It is counted."""
+
+
+async def test_an_object_whose_value_is_none_is_read_again_ever_later() -> None:
+    clock, unfit = FakeClock(), Unfit()
+    it = follower.Follower(unfit)
+    it.start({"version": 0})
+    it.check()
+    await clock.turn(60)
+    it.stop()
+    assert 5 <= unfit.reads <= 7

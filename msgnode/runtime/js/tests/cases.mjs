@@ -1,0 +1,15 @@
+/** Cases that both languages share, one a line; the numbers are those of docs/reference/. */
+
+export async function cases(name) {
+  const url = new URL(`${name}-cases.jsonl`, import.meta.url);
+  const text = globalThis.process
+    ? (await import("node:fs")).readFileSync(url, "utf8")
+    : await (await fetch(url)).text();
+  return text
+    .trim()
+    .split("\n")
+    .flatMap((line) => {
+      const { each = [null] } = JSON.parse(line);
+      return each.map((value) => JSON.parse(line.replaceAll('"$"', () => JSON.stringify(value))));
+    });
+}
