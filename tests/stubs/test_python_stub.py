@@ -327,8 +327,11 @@ async def test_a_listener_that_fails_is_reported_and_does_not_stop_the_stub(play
     assert str(reported[0]["exception"]) == "a listener's fault"
 
 
-async def test_a_fault_of_the_stub_itself_is_a_failure_that_is_seen(play: Play) -> None:
-    await play.steps([["send", 1], ["opens"], ["answers", {"code": "no number"}]])
+async def test_a_fault_of_the_stub_itself_is_a_failure_that_is_seen(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protostub, "_decoded", lambda frame: frame / 0)
+    await play.steps([["send", 1], ["opens"], ["answers", {"code": 200}]])
     await play.do_heard({"value": "failed"}, {"id": 1, "code": 500})
     assert "broke" in play.heard[-2]["body"]["desc"]
 

@@ -329,8 +329,9 @@ class Protostub:
             if message.get("from") != _SESSION:
                 self._received(message)
             elif message.get("type") == "response" and message.get("id") == id_:
-                body: dict[str, Any] = message.get("body") or {}
-                return {**body, "code": int(body.get("code", 500))}
+                body = message.get("body")
+                known: dict[str, Any] = body if isinstance(body, dict) else {}
+                return {**known, "code": _code_of(known)}
 
     async def _session_frame(self, socket: ClientConnection, type_: str) -> int:
         id_ = next(self._ids)
@@ -355,8 +356,7 @@ class Protostub:
         """Note the node's answer; whether it is to an announcement, which is nobody else's."""
         key = (str(answer.get("to")), str(answer.get("id")))
         claim = self._claims.get(key)
-        said = str(body.get("code"))
-        code = int(said) if said.isdigit() else 500
+        code = _code_of(body)
         if claim is None or code < 200:
             return False
         del self._claims[key]
@@ -481,6 +481,13 @@ class Protostub:
         self._bus.post_message(
             {"type": "update", "from": self._stub_url, "to": status, "body": body}
         )
+
+
+def _code_of(body: dict[str, Any]) -> int:
+    """The code of an answer: 500 for one that has none that can be read."""
+    code = body.get("code")
+    is_number = isinstance(code, (int, str)) and re.fullmatch("[1-9][0-9]{2}", str(code), re.ASCII)
+    return int(code) if is_number else 500
 
 
 def _decoded(frame: str | bytes) -> Message:

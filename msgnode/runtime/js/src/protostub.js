@@ -73,6 +73,13 @@ export function backOff(attempt, settings = DEFAULTS, random = Math.random) {
   return whole * (0.5 + random() / 2);
 }
 
+/** The code of an answer: 500 for one that has none that can be read. */
+function codeOf(body) {
+  const code = body?.code;
+  const isNumber = typeof code === "number" || typeof code === "string";
+  return isNumber && /^[1-9]\d\d$/.test(code) ? Number(code) : 500;
+}
+
 /** The pre-2019 way of loading. */
 export function activate(stubURL, bus, config) {
   const instance = new MessagingNodeProtoStub();
@@ -268,7 +275,7 @@ export default class MessagingNodeProtoStub {
     const asked = this.#handshake;
     if (type !== "response" || !asked || id !== asked.id) return;
     this.#handshake = null;
-    const code = Number(body.code) || 500;
+    const code = codeOf(body);
     const text = body.desc ?? body.description ?? `The node answered ${body.code}.`;
     if (code === 200) {
       if (body.runtimeToken) this.#sessionURL = `${this.#config.runtimeURL}/${body.runtimeToken}`;
@@ -319,7 +326,7 @@ export default class MessagingNodeProtoStub {
   #granted({ to, id, body }) {
     const key = `${to}\n${id}`;
     const claim = this.#claims.get(key);
-    const code = Number(body?.code);
+    const code = codeOf(body);
     if (!claim || code < 200) return false;
     this.#claims.delete(key);
     const { type, from, to: sm, body: asked = {}, isAgain } = claim;

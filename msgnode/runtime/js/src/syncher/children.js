@@ -110,7 +110,10 @@ export class Children {
     }
     const order = ([, { order }]) => (Number.isSafeInteger(order) ? order : 0);
     const told = Object.entries(objects).sort((one, other) => order(one) - order(other));
-    for (const [id, { source, value }] of told) {
+    for (const [id, each] of told) {
+      if (typeof each !== "object" || Array.isArray(each))
+        throw new TypeError(`Child ${id} is no object.`);
+      const { source, value } = each;
       const known = this.#all.get(id);
       if (known && JSON.stringify(known.value) === JSON.stringify(value)) continue;
       const child = this.put(id, source, value ?? null);
