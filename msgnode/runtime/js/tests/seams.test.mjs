@@ -480,29 +480,6 @@ test("a handler whose result is no message refuses that one with 500; what waits
   assert.deepEqual(codes, [500]);
 });
 
-test("who waits for an answer to an event that nobody hears is told after 15 s", async () => {
-  const codes = [];
-  bus.postMessage({ type: "update", from: A, to: `${R}/nobody/status`, body: {} }, ({ body }) =>
-    codes.push(body.code),
-  );
-  await settled();
-  await clock.turn(15_000);
-  assert.deepEqual(codes, [408]);
-});
-
-test("a message for many that is too large is answered once with 413", async () => {
-  const codes = [];
-  const message = {
-    type: "create",
-    from: A,
-    to: ["hyperty://d/x", "hyperty://d/y"],
-    body: { value: "x".repeat(2 ** 20) },
-  };
-  bus.postMessage(message, ({ body }) => codes.push(body.code));
-  await settled();
-  assert.deepEqual(codes, [413]);
-});
-
 test("a message is as large as the buffers in it, whatever JSON would make of them", async () => {
   const heard = [];
   bus.addListener("hyperty://d/x", ({ body }) => heard.push(body.value.content.byteLength));

@@ -8,21 +8,26 @@ STEP = 0.5  # seconds between which what is due happens
 
 
 class FakeClock:
-    """The time of the running event loop, which goes ahead when a test turns it."""
+    """The time of the running event loop: it stands still until a test turns it."""
 
     def __init__(self) -> None:
-        loop = asyncio.get_running_loop()
-        now = loop.time
-        self._ahead = 0.0
-        loop.time = lambda: now() + self._ahead  # type: ignore[method-assign]
+        self._loop = asyncio.get_running_loop()
+        self._now = self._loop.time()
+        self._loop.time = lambda: self._now  # type: ignore[method-assign]
 
     async def turn(self, seconds: float) -> None:
         """Let time pass; what is due in it happens."""
+        end = self._now + seconds
         await settled()
-        while seconds > 0:
-            self._ahead += min(STEP, seconds)
-            seconds -= STEP
+        while self._now < end:
+            self._now = min(end, self._now + STEP)
             await settled()
+
+    @property
+    def timers(self) -> int:
+        """How many run."""
+        scheduled = self._loop._scheduled  # type: ignore[attr-defined]
+        return sum(not each.cancelled() for each in scheduled)
 
 
 async def settled() -> None:

@@ -1,91 +1,282 @@
-"""The rules of both buses; the numbers are those of the conformance cases of a runtime."""
+"""The buses: the cases that both languages share, and what is Python's alone.
+
+js/tests/bus-cases.jsonl has the cases, js/tests/bus.test.mjs plays them, too; R numbers are those
+of docs/reference/runtime.md.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
-from bus_harness import FAR, A, B, Bench, R, message, turn
+from bus_harness import A, B, Bench, R, message, turn
+from fake_clock import FakeClock, settled
 
 from msgnode.runtime.python import listeners
-from msgnode.runtime.python.listeners import Listening
+from msgnode.runtime.python.faults import Fault
 from msgnode.runtime.python.message_bus import MessageBus
 from msgnode.runtime.python.messages import BadMessage, Message
 from msgnode.runtime.python.minibus import MiniBus
 
-
-async def test_r1_each_listener_gets_a_copy_of_its_own(bench: Bench) -> None:
-    first, second = bench.listen(B), bench.listen(B)
-    posted = message(B)
-    bench.bus.post_message(posted)
-    posted["body"]["value"].append("changed by the sender")
-    await turn()
-    assert first == second and first[0] is not second[0]
-    first[0]["body"]["value"].append(2)
-    assert second[0]["body"]["value"] == [1]
+CASES = Path(__file__).parents[2] / "js" / "tests" / "bus-cases.jsonl"
+STUB, HOME = "runtime://f/protostub/1", "runtime://d/protostub/home"
 
 
-async def test_r2_a_listener_that_raises_stops_nobody(bench: Bench) -> None:
-    def broken(_: Message) -> None:
-        raise ZeroDivisionError
-
-    bench.bus.add_listener(B, broken)
-    got = bench.listen(B)
-    bench.bus.post_message(message(B))
-    await turn()
-    assert len(got) == 1
-    assert [fault.reason for fault in bench.faults] == ["listener.failed"]
+def cases() -> list[Any]:
+    """The cases, once for each of the values that stand for "$"."""
+    return [
+        pytest.param(json.loads(line.replace('"$"', json.dumps(value))), id=f"{number}")
+        for number, line in enumerate(CASES.read_text(encoding="utf-8").splitlines())
+        for value in json.loads(line).get("each", [None])
+    ]
 
 
-async def test_r3_who_is_removed_while_a_message_is_delivered_is_not_called(bench: Bench) -> None:
-    called = []
-    listenings: list[Listening] = []
-
-    def take(name: str, removes: int) -> None:
-        def listen(_: Message) -> None:
-            called.append(name)
-            listenings[removes].remove()
-
-        listenings.append(bench.bus.add_listener(B, listen))
-
-    take("removes itself", 0)
-    take("removes the next", 2)
-    take("is removed", 2)
-    take("is the last", 3)
-    bench.bus.post_message(message(B))
-    await turn()
-    assert called == ["removes itself", "removes the next", "is the last"]
+def like(expected: Any, found: Any) -> Any:
+    """What is found, as far as it is expected: of objects only the fields that are named."""
+    if not isinstance(expected, dict) or not isinstance(found, dict):
+        return found
+    return {key: like(value, found.get(key)) for key, value in expected.items()}
 
 
-async def test_r4_what_a_listener_posts_comes_after_the_present_message(bench: Bench) -> None:
-    seen = []
-
-    def first(got: Message) -> None:
-        seen.append(("first", got["body"]["value"]))
-        if got["body"]["value"] == 1:
-            bench.bus.post_message({**message(B), "body": {"value": 2}})
-
-    bench.bus.add_listener(B, first)
-    bench.bus.add_listener(B, lambda got: seen.append(("second", got["body"]["value"])))
-    bench.bus.post_message({**message(B), "body": {"value": 1}})
-    assert seen == []  # B1: never inside the caller
-    await turn()
-    assert seen == [("first", 1), ("second", 1), ("first", 2), ("second", 2)]
+def named(value: Any) -> Any:
+    """{"$x": [text, n]} is a text n times, {"$list": n} so many addresses."""
+    if isinstance(value, list):
+        return [named(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if "$x" in value:
+        return value["$x"][0] * value["$x"][1]
+    if "$list" in value:
+        return [f"hyperty://d/{n}" for n in range(value["$list"])]
+    return {key: named(each) for key, each in value.items()}
 
 
-async def test_r10_a_list_in_to_is_split_without_repeats(bench: Bench) -> None:
-    got, other = bench.listen(B), bench.listen("hyperty://d/c")
-    bench.bus.post_message(message([B, "hyperty://d/c", B]))
-    await turn()
-    assert [each["to"] for each in got + other] == [B, "hyperty://d/c"]
+def message_to(to: Any, more: Message) -> Message:
+    """A message with other fields than usual; null is no body."""
+    made = {"type": "read", "from": A, "to": to, "body": {"n": 1}, **more}
+    if made["body"] is None:
+        del made["body"]
+    return made
 
 
-async def test_more_recipients_than_a_hundred_are_refused(bench: Bench) -> None:
-    got: list[Message] = []
-    to = [f"hyperty://d/{number}" for number in range(101)]
-    bench.bus.post_message(message(to, "create"), got.append)
-    await turn()
-    assert got[0]["body"]["code"] == 400
+class Side:
+    """A bus, what left it, and where that goes."""
+
+    def __init__(self, url: str, stub: str) -> None:
+        self.bus = MessageBus(url, self)
+        self.bus.home_stub = HOME
+        self.stub = stub
+        self.sent: list[Message] = []
+        self.other: Side | None = None
+        self.faults: list[Fault] = []
+        self.bus.on_error(self.faults.append)
+
+    def send(self, message: Message, size: int, stub: str) -> str:
+        self.sent.append({**message, "through": stub or self.stub})
+        if self.other is not None:
+            assert len(self.sent) < 20, "it goes round"
+            self.other.bus.receive(message, self.other.stub)
+        return stub or self.stub
+
+
+class Play:
+    """The steps of a case: a bus with listeners, handlers and a way outside."""
+
+    def __init__(self) -> None:
+        self._clock = FakeClock()
+        self._sides = {"d": Side(R, STUB)}
+        self._side = self._sides["d"]
+        self._heard: dict[str, list[Message]] = {}
+        self._order: list[Any] = []
+        self._answers: dict[str, list[Message]] = {}
+        self._handled: dict[str, list[Message]] = {}
+        self._deciding: dict[str, tuple[Message, asyncio.Future[Any]]] = {}
+        self._items: dict[str, Any] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def steps(self, steps: list[list[Any]]) -> None:
+        for step in steps:
+            done = self._act(*step)
+            if done is not None:
+                await done
+
+    def _act(self, act: str, *words: Any) -> Any:
+        return getattr(self, f"do_{act}")(*map(named, words))
+
+    async def stop(self) -> None:
+        await self._side.bus.close()
+
+    # --- what happens -----------------------------------------------------------------------------
+
+    do_settle = staticmethod(settled)
+
+    async def do_wait(self, milliseconds: float) -> None:
+        await self._clock.turn(milliseconds / 1000)
+
+    async def do_repeat(self, times: int, *steps: list[Any]) -> None:
+        for _ in range(times):
+            await self.steps([*steps])
+
+    def do_neighbour(self) -> None:
+        """A runtime of f; each of the two reaches everything through the other."""
+        d, f = self._side, Side("runtime://f/1", "runtime://d/protostub/1")
+        d.other, f.other = f, d
+        self._sides["f"] = f
+
+    def do_at(self, name: str) -> None:
+        self._side = self._sides[name]
+
+    def do_listen(self, name: str, to: str, *reactions: list[Any]) -> None:
+        heard = self._heard[name] = []
+
+        def listen(got: Message) -> None:
+            heard.append(got)
+            self._order.append([name, (got.get("body") or {}).get("n", 1)])
+            for each in reactions:
+                self._react(name, got, each)
+
+        self._items[name] = self._side.bus.add_listener(to, listen)
+
+    def _react(self, name: str, got: Message, reaction: list[Any]) -> None:
+        act, *words = reaction
+        if act == "change":
+            got["body"]["list"].append("changed")
+        elif act == "fail":
+            raise RuntimeError("out of order")
+        elif act == "replies":
+            self.do_reply(name, {"code": words[len(self._heard[name]) - 1]})
+        elif act != "if":
+            self._act(act, *words)
+        elif like(words[0], got) == words[0]:
+            self._react(name, got, words[1])
+
+    def _waits(self, name: str) -> Callable[[Message], None]:
+        return self._answers.setdefault(name, []).append
+
+    def do_post(self, to: Any, more: Message | None = None, name: str = "") -> None:
+        posted = message_to(to, more or {})
+        self._side.bus.post_message(posted, self._waits(name) if name else None)
+        if "body" in posted:
+            posted["body"]["late"] = True
+
+    def do_retry(self, to: str, more: Message, times: int, name: str) -> None:
+        async def ask() -> None:
+            asked = message_to(to, more)
+            take(await self._side.bus.post_message_with_retries(asked, times))
+
+        take = self._waits(name)
+        self._tasks.append(asyncio.create_task(ask()))
+
+    def do_comes(self, to: str, more: Message, stub: str = "") -> None:
+        self._side.bus.receive(message_to(to, {"id": 1, **more}), stub or self._side.stub)
+
+    def do_reply(self, name: str, body: Any, more: Message | None = None) -> None:
+        asked = self._heard[name][-1]
+        head = {"id": asked["id"], "type": "response", "from": asked["to"], "to": asked["from"]}
+        self._side.bus.post_message({**head, "body": body, **(more or {})})
+
+    def do_expect(self, address: str, id_: Any, name: str) -> None:
+        self._side.bus.add_response_listener(address, id_, self._waits(name))
+
+    def do_leave(self, address: str) -> None:
+        self._side.bus.remove_all_listeners_of(address)
+
+    async def do_close(self) -> None:
+        await self._side.bus.close()
+
+    def do_publish(self, name: str, address: str) -> None:
+        self._items[name] = self._side.bus.add_publish(address)
+
+    def do_forward(self, name: str, address: str, to: str) -> None:
+        self._items[name] = self._side.bus.add_forward(address, to)
+
+    def do_remove(self, name: str) -> None:
+        self._items[name].remove()
+
+    def do_handle(self, direction: str, name: str, match: Message, result: Any) -> None:
+        """A handler that decides later, fails, or has this result, of what is like `match`."""
+        handled = self._handled[name] = []
+
+        def handle(got: Message, _: Any) -> Any:
+            handled.append(got)
+            if like(match, got) != match:
+                return None
+            if result == "fail":
+                raise RuntimeError("out of order")
+            if result != "later":
+                return result
+            future = asyncio.get_running_loop().create_future()
+            self._deciding[name] = got, future
+            return future
+
+        pipeline = getattr(self._side.bus, f"pipeline_{direction}")
+        pipeline.use(handle)
+
+    def do_let(self, name: str, more: Message) -> None:
+        """The handler that thought about a message lets it pass, with more in its body."""
+        got, future = self._deciding[name]
+        future.set_result({**got, "body": {**got["body"], **more}})
+
+    def do_quiet(self) -> None:
+        self._order.clear()
+
+    # --- what is so -------------------------------------------------------------------------------
+
+    def _are(self, found: list[Message], expected: tuple[Any, ...]) -> None:
+        assert len(found) == len(expected)
+        for each, one in zip(found, expected, strict=True):
+            assert like(one, each) == one
+
+    def do_heard(self, name: str, *expected: Message) -> None:
+        self._are(self._heard[name], expected)
+
+    def do_handled(self, name: str, *expected: Message) -> None:
+        self._are(self._handled[name], expected)
+
+    def do_sent(self, *expected: Message) -> None:
+        self._are(self._side.sent, expected)
+
+    def do_answered(self, name: str, *expected: Any) -> None:
+        bodies = ({"body": {"code": each}} if isinstance(each, int) else each for each in expected)
+        self._are(self._answers.get(name, []), tuple(bodies))
+
+    def do_order(self, *expected: Any) -> None:
+        assert self._order == [*expected]
+
+    def do_ids(self, name: str, *expected: Any) -> None:
+        """ "+1" is one more than the first, which differs from one bus to the next."""
+        found = [each["id"] for each in self._heard[name]]
+        text = re.compile(r"\+(\d)")
+        is_more = [isinstance(each, str) and text.fullmatch(each) for each in expected]
+        ids = [found[0] + int(m[1]) if m else x for m, x in zip(is_more, expected, strict=True)]
+        assert found == ids
+
+    def do_counter(self, name: str, count: int) -> None:
+        assert self._side.bus.counters[name] == count
+
+    def do_faults(self, *reasons: str) -> None:
+        assert [each.reason for each in self._side.faults] == [*reasons]
+
+    def do_errors(self, count: int, length: int) -> None:
+        assert [len(each["text"]) for each in self._side.bus.errors] == [length] * count
+
+    def do_timers(self, count: int) -> None:
+        assert self._clock.timers == count
+
+
+@pytest.mark.parametrize("case", cases())
+async def test_a_bus(case: dict[str, Any]) -> None:
+    play = Play()
+    await play.steps(case["steps"])
+    await play.stop()
+
+
+# --- what is Python's alone -----------------------------------------------------------------------
 
 
 async def test_r11_what_a_sandbox_posts_goes_up_even_to_itself() -> None:
@@ -122,95 +313,6 @@ async def test_r12_the_star_of_a_sandbox(to: str, listens: bool, exact: int, sta
     bus.deliver(message(to))
     await turn()
     assert (len(got), len(every)) == (exact, star)
-
-
-async def test_r14_an_address_is_local_by_segments(bench: Bench) -> None:
-    bench.bus.post_message(message("runtime://d/10/x", "read"))
-    await turn()
-    assert [each["to"] for each in bench.out.sent] == ["runtime://d/10/x"]
-    assert not bench.bus.is_local("comm://x/runtime://d/1")
-
-
-async def test_r15_nobody_below_the_runtime(bench: Bench) -> None:
-    got: list[Message] = []
-    bench.bus.post_message(message(R + "/nobody", "read"), got.append)
-    bench.bus.post_message(message(R + "/nobody/status"))
-    await turn()
-    assert [(each["from"], each["body"]["code"]) for each in got] == [(R + "/nobody", 404)]
-    assert bench.bus.counters["undeliverable.404"] == 2
-    assert not bench.out.sent
-    for _ in range(30):
-        bench.bus.post_message(message(R + "/nobody/" + "x" * 400, "read"))
-    await turn()
-    assert [len(each["text"]) for each in bench.bus.errors] == [300] * 20  # for who debugs
-
-
-async def test_r16_the_other_spelling_of_a_runtime(bench: Bench) -> None:
-    got = bench.listen(R + "/sm")
-    bench.bus.post_message(message("hyperty-runtime://d/1/sm"))
-    await turn()
-    assert len(got) == 1
-
-
-async def test_r17_a_runtime_is_no_relay(bench: Bench) -> None:
-    bench.bus.receive(message("hyperty://g/y", "read", FAR, id=5), "runtime://f/protostub/1")
-    await turn()
-    (sent,) = bench.out.sent
-    assert (sent["type"], sent["to"], sent["id"], sent["body"]["code"]) == ("response", FAR, 5, 404)
-
-
-async def test_r18_a_message_beyond_the_limit_is_answered_413() -> None:
-    bench = Bench(max_size=1000)
-    got: list[Message] = []
-    bench.bus.post_message({**message(FAR, "create"), "body": {"value": "x" * 1000}}, got.append)
-    bench.bus.post_message({**message(FAR, "create"), "body": {"value": "x" * 800}})
-    await turn()
-    assert got[0]["body"]["code"] == 413
-    assert len(bench.out.sent) == 1
-
-
-async def test_r19_publishing_is_counted(bench: Bench) -> None:
-    address = "comm://d/o/changes"
-    bench.listen(address)
-    first, second = bench.bus.add_publish(address), bench.bus.add_publish(address)
-    first.remove()
-    first.remove()
-    bench.bus.post_message(message(address))
-    await turn()
-    assert len(bench.out.sent) == 1
-    second.remove()
-    bench.bus.post_message(message(address))
-    await turn()
-    assert len(bench.out.sent) == 1
-
-
-async def test_r20_what_came_from_outside_is_not_published_again(bench: Bench) -> None:
-    address = "comm://d/o/changes"
-    got = bench.listen(address)
-    bench.bus.add_publish(address)
-    bench.bus.receive(message(address, sender=FAR), "runtime://f/protostub/1")
-    await turn()
-    assert len(got) == 1 and not bench.out.sent
-
-
-async def test_r38_a_message_without_a_body_passes(bench: Bench) -> None:
-    got = bench.listen(B)
-    plain = {"type": "read", "from": A, "to": B}
-    bench.bus.post_message(plain)
-    bench.bus.receive({**plain, "from": FAR, "id": 1}, "runtime://f/protostub/1")
-    await turn()
-    assert len(got) == 2
-
-
-async def test_every_message_has_an_id_and_a_given_one_stays(bench: Bench) -> None:
-    got = bench.listen(B)
-    bench.bus.post_message(message(B))
-    bench.bus.post_message(message(B, id=0))
-    bench.bus.post_message(message(B, id="mine"))
-    bench.bus.post_message(message(B, id=""))
-    await turn()
-    first = got[0]["id"]  # which differs from one bus to the next
-    assert [each["id"] for each in got] == [first, first + 1, "mine", first + 2]
 
 
 async def test_a_coroutine_listener_gets_its_messages_in_order(bench: Bench) -> None:
@@ -250,18 +352,6 @@ async def test_a_listener_that_never_returns_has_a_bounded_queue(
     await turn()
 
 
-async def test_listeners_that_answer_each_other_for_ever_leave_the_loop_its_turn(
-    bench: Bench,
-) -> None:
-    bench.bus.add_listener(A, lambda _: bench.bus.post_message(message(B)))
-    bench.bus.add_listener(B, lambda _: bench.bus.post_message(message(A)))
-    bench.bus.post_message(message(A))
-    async with asyncio.timeout(10):
-        await asyncio.sleep(0.01)
-    bench.bus.remove_all_listeners_of(A)
-    await turn()
-
-
 async def test_a_bad_header_is_answered_by_name_or_raised(bench: Bench) -> None:
     got: list[Message] = []
     bench.bus.post_message({"from": A, "to": B}, got.append)
@@ -280,54 +370,7 @@ async def test_a_bad_header_is_answered_by_name_or_raised(bench: Bench) -> None:
         bench.bus.post_message({"type": "read", "to": B})
 
 
-class Beyond:
-    """The way outside of a bus that ends at another bus, and what has taken it."""
-
-    def __init__(self, runtime: str, stub: str) -> None:
-        self.bus = MessageBus(runtime, self)
-        self.other: Beyond | None = None
-        self.stub = stub
-        self.sent: list[Message] = []
-
-    def send(self, message: Message, size: int, stub: str) -> str:
-        self.sent.append(message)
-        assert self.other
-        assert len(self.sent) < 20, "it goes round"
-        self.other.bus.receive(message, self.other.stub)
-        return self.stub
-
-
-def two_that_forward() -> tuple[Beyond, Beyond]:
-    """Runtimes of d and f, each of which reaches everything through the other."""
-    d = Beyond(R, "runtime://f/protostub/1")
-    f = Beyond("runtime://f/1", "runtime://d/protostub/1")
-    d.other, f.other = f, d
-    return d, f
-
-
-async def test_r73_what_two_runtimes_both_publish_is_delivered_once_in_each() -> None:
-    d, f = two_that_forward()
-    address = "comm://d/o/changes"
-    got: dict[str, list[Message]] = {"d": [], "f": []}
-    for name, each in (("d", d), ("f", f)):
-        each.bus.add_listener(address, got[name].append)
-        each.bus.add_publish(address)
-    d.bus.post_message(message(address))
-    f.bus.post_message(message(address, sender=FAR))
-    await turn()
-    for name, other, stub in (("d", FAR, d.stub), ("f", A, f.stub)):
-        assert len(got[name]) == 2
-        (came,) = [each for each in got[name] if each["from"] == other]
-        assert came["body"]["via"] == stub
-    assert len(d.sent) == len(f.sent) == 1
-
-
-async def test_r73_what_neither_of_two_runtimes_has_is_404_after_one_crossing() -> None:
-    d, f = two_that_forward()
-    got: list[Message] = []
-    d.bus.post_message(message("hyperty://g/y", "create"), got.append)
-    await turn()
-    await turn()
-    assert [each["body"]["code"] for each in got] == [404]
-    assert [each["type"] for each in d.sent] == ["create"]
-    assert [each["type"] for each in f.sent] == ["response"]
+async def test_request_raises_when_nobody_answers_in_time(bench: Bench) -> None:
+    bench.listen(B)
+    with pytest.raises(TimeoutError, match=B):
+        await bench.bus.request(message(B, "read"), 0.05)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -177,10 +178,10 @@ class Play:
         peer.bus.add_listener(hyperty, lambda _: None)
         self.node.subscribers[hyperty] = [peer]
 
-    async def do_clock(self, now: str) -> None:
+    def do_clock(self, now: str) -> None:
         if now != "later":
             self._monkeypatch.setattr(reporter, "_now", lambda: now)
-        await asyncio.sleep(0.01)  # changes are dated to the millisecond
+        time.sleep(0.01)  # changes are dated to the millisecond
 
     # --- objects ----------------------------------------------------------------------------------
 
