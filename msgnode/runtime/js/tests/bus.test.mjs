@@ -3,21 +3,12 @@
 import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
 import { MessageBus, MiniBus } from "../src/index.js";
-import { cases } from "./cases.mjs";
+import { cases, like } from "./cases.mjs";
 import { FakeClock, settled } from "./fake-clock.mjs";
 
 const R = "runtime://d/1";
 const STUB = "runtime://f/protostub/1";
 const HOME = "runtime://d/protostub/home";
-
-/** What is found, as far as it is expected: of objects only the fields that are named. */
-function like(expected, found) {
-  const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
-  if (!isObject(expected) || !isObject(found)) return found ?? null;
-  return Object.fromEntries(
-    Object.entries(expected).map(([key, value]) => [key, like(value, found[key])]),
-  );
-}
 
 const isLike = (expected, found) =>
   JSON.stringify(like(expected, found)) === JSON.stringify(expected);

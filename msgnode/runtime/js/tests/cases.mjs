@@ -13,3 +13,12 @@ export async function cases(name) {
       return each.map((value) => JSON.parse(line.replaceAll('"$"', () => JSON.stringify(value))));
     });
 }
+
+/** What is found, as far as it is expected: of objects only the fields that are named. */
+export function like(expected, found) {
+  const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+  if (!isObject(expected) || !isObject(found)) return found ?? null;
+  return Object.fromEntries(
+    Object.entries(expected).map(([key, value]) => [key, like(value, found[key])]),
+  );
+}

@@ -7,15 +7,14 @@ of docs/reference/runtime.md.
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from bus_harness import A, B, Bench, R, message, turn
 from fake_clock import FakeClock, settled
+from shared_cases import cases, like
 
 from msgnode.runtime.python import listeners
 from msgnode.runtime.python.faults import Fault
@@ -23,24 +22,7 @@ from msgnode.runtime.python.message_bus import MessageBus
 from msgnode.runtime.python.messages import BadMessage, Message
 from msgnode.runtime.python.minibus import MiniBus
 
-CASES = Path(__file__).parents[2] / "js" / "tests" / "bus-cases.jsonl"
 STUB, HOME = "runtime://f/protostub/1", "runtime://d/protostub/home"
-
-
-def cases() -> list[Any]:
-    """The cases, once for each of the values that stand for "$"."""
-    return [
-        pytest.param(json.loads(line.replace('"$"', json.dumps(value))), id=f"{number}")
-        for number, line in enumerate(CASES.read_text(encoding="utf-8").splitlines())
-        for value in json.loads(line).get("each", [None])
-    ]
-
-
-def like(expected: Any, found: Any) -> Any:
-    """What is found, as far as it is expected: of objects only the fields that are named."""
-    if not isinstance(expected, dict) or not isinstance(found, dict):
-        return found
-    return {key: like(value, found.get(key)) for key, value in expected.items()}
 
 
 def named(value: Any) -> Any:
@@ -269,7 +251,7 @@ class Play:
         assert self._clock.timers == count
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", cases("bus"))
 async def test_a_bus(case: dict[str, Any]) -> None:
     play = Play()
     await play.steps(case["steps"])

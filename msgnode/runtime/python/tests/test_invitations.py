@@ -1,6 +1,7 @@
-"""Invitations: whose are heard, once; which are refused; that what is sent is accepted once.
+"""Invitations: the cases that both languages share, and what is Python's alone.
 
-docs/reference/runtime.md, section 8.5.
+js/tests/invitations-cases.jsonl has the cases, js/tests/invitations.test.mjs plays them, too. The
+rules are those of docs/reference/runtime.md, section 8.5.
 """
 
 from __future__ import annotations
@@ -9,252 +10,210 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding
+from fake_clock import settled
+from peers import soon
+from shared_cases import cases, like
 from test_cards import Domain, key, text
 from world import ECHO, FakeCatalogue, descriptor
 
 from msgnode.runtime.python import Card, CardError, Invitation, InvitationError, Runtime, Settings
 from msgnode.runtime.python.faults import Fault
+from msgnode.runtime.python.invitations import Sent
 
 A = "hyperty://f/alice"
 BOB = "user://d/bob"
+RECEIVES = {
+    "subscribePush": {"endpoint": "https://d/push/1", "userURL": BOB, "expires": 1},
+    "unsubscribePush": {},
+}
 
 
-class Home:
-    """A runtime whose home node's identity manager answers as a test says."""
+def named(value: Any) -> Any:
+    """{"$in": n} is the time in n seconds."""
+    if not isinstance(value, dict):
+        return value
+    if "$in" in value:
+        return int(time.time()) + value["$in"]
+    return {name: named(each) for name, each in value.items()}
+
+
+class Play:
+    """The steps of a case: a runtime whose home node's identity manager answers as they say."""
 
     def __init__(self, runtime: Runtime, catalogue: FakeCatalogue, faults: list[Fault]) -> None:
         self.runtime = runtime
         self.domain = Domain(catalogue)
-        self.faults = faults
-        self.asked: list[dict[str, Any]] = []
-        self.heard: list[Invitation] = []
-        self.answers: dict[str, Any] = {
-            "subscribePush": {"endpoint": "https://d/push/1", "userURL": BOB, "expires": 1},
-            "unsubscribePush": {},
-        }
+        self._faults = faults
+        self._asked: list[dict[str, Any]] = []
+        self._heard: list[Invitation] = []
+        self._over: list[str] = []
+        self._answers: dict[str, Any] = {}
+        self._sent: dict[str, Sent] = {}
+        self._withdrawing: asyncio.Future[bool]
         runtime.bus.add_listener("domain://idm.d", self._answer)
         self.domain.serve()
 
     def _answer(self, message: dict[str, Any]) -> None:
-        self.asked.append(message["body"])
-        value = self.answers.get(message["body"]["method"])
-        body = {"code": 404, "description": "off"} if value is None else {"code": 200}
+        self._asked.append(message["body"])
+        off = {"code": 404, "description": "off"}
+        body = self._answers.get(message["body"]["method"], off)
         head = {"id": message["id"], "type": "response", "from": message["to"]}
-        body |= {"value": value} if value else {}
         self.runtime.bus.post_message({**head, "to": message["from"], "body": body})
 
-    async def receive(self) -> None:
-        await self.runtime.invitations.receive(self.heard.append)
+    async def steps(self, steps: list[list[Any]]) -> None:
+        for act, *words in steps:
+            done = getattr(self, f"do_{act}")(*map(named, words))
+            if done is not None:
+                await done
 
-    def leave(self, name: str = "i1", **changes: Any) -> None:
+    # --- what happens -----------------------------------------------------------------------------
+
+    do_settle = staticmethod(settled)
+
+    def do_home(self, answers: dict[str, Any]) -> None:
+        self._answers = answers
+
+    async def do_receive(self, code: int = 200) -> None:
+        if code == 200:
+            self._answers = {name: {"code": 200, "value": v} for name, v in RECEIVES.items()}
+        receiving = self.runtime.invitations.receive(
+            self._heard.append, withdrawn=lambda each: self._over.append(each.invitation)
+        )
+        await self._is_told(code, receiving)
+
+    async def do_stop(self) -> None:
+        await self.runtime.invitations.stop()
+
+    def do_leave(self, changes: dict[str, Any]) -> None:
         """What the home node says after somebody has left this at the endpoint."""
-        value = {"invitation": name, "expires": int(time.time()) + 60, **changes.pop("value", {})}
+        more = dict(changes)
+        value = {"invitation": "i1", "expires": int(time.time()) + 60, **more.pop("value", {})}
         said = {"invitation": value["invitation"], "from": A, "to": BOB, "exp": value["expires"]}
         said |= {"resource": value["resource"]} if "resource" in value else {}
-        claims = {**self.domain.claims, **said, **changes.pop("claims", {})}
+        claims = {**self.domain.claims, **said, **more.pop("claims", {})}
         parts = [text(json.dumps(each).encode()) for each in (self.domain.head, claims)]
         signed = ".".join(parts).encode()
-        signer = changes.pop("signer", key())
+        signer = key(1) if more.pop("signer", "") else key()
         signature = text(signer.sign(signed, padding.PKCS1v15(), hashes.SHA256()))
-        assertion = f"{signed.decode()}.{signature}"
-        sender = changes.pop("sender", "domain://idm.d")
+        sender = more.pop("sender", "domain://idm.d")
         body = {"from": A, "to": BOB, "value": value, "protostub": claims["protostub"]}
-        body |= {"identity": {"assertion": assertion}, **changes}
-        to = f"{self.runtime.url}/invitations"
-        head = {"type": "update", "from": sender, "to": to}
+        body |= {"identity": {"assertion": f"{signed.decode()}.{signature}"}, **more}
+        self._says("update", sender, body)
+
+    def _says(self, kind: str, sender: str, body: dict[str, Any]) -> None:
+        head = {"type": kind, "from": sender, "to": f"{self.runtime.url}/invitations"}
         self.runtime.bus.post_message({**head, "body": body})
 
-    async def until(self, number: int, what: list[Any]) -> None:
-        async with asyncio.timeout(20):
-            while len(what) < number:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+    async def do_flood(self, times: int, counter: str, count: int) -> None:
+        for number in range(times):
+            self.do_leave({"value": {"invitation": f"i{number}"}})
+        await soon(lambda: self.runtime.bus.counters[counter] == count)
+
+    def do_withdraws(self, invitation: Any, sender: str = "domain://idm.d") -> None:
+        self._says("delete", sender, {"to": BOB, "value": {"invitation": invitation}})
+
+    async def do_send(self, name: str, more: dict[str, Any] | None = None, code: int = 200) -> None:
+        options = dict(more or {})
+        endpoint = options.pop("endpoint", "https://f/push/1")
+        card = Card("user://f/bob", "f", endpoint, "", "", (), 0.0, {})
+        sent = await self._is_told(
+            code, self.runtime.invitations.send(card, "hyperty://d/a", **options)
+        )
+        if code == 200:
+            self._sent[name] = sent
+
+    async def do_does(self, method: str, name: str, code: int = 200) -> None:
+        act = getattr(self.runtime.invitations, method)
+        assert await self._is_told(code, act(self._sent[name])) in (True, None)
+
+    async def do_withdrawing(self, name: str) -> None:
+        withdrawing = self.runtime.invitations.withdraw(self._sent[name])
+        self._withdrawing = asyncio.ensure_future(withdrawing)
+        await asyncio.sleep(0)
+
+    async def do_withdrawn(self, code: int) -> None:
+        await self._is_told(code, self._withdrawing)
+
+    async def _is_told(self, code: int, asking: Any) -> Any:
+        if code == 200:
+            return await asking
+        with pytest.raises((CardError, InvitationError)) as refused:
+            await asking
+        assert getattr(refused.value, "code", 0) == code
+        return None
+
+    # --- what is so -------------------------------------------------------------------------------
+
+    async def do_heard(self, *expected: dict[str, Any]) -> None:
+        await soon(lambda: len(self._heard) >= len(expected))
+        pairs = zip(expected, map(asdict, self._heard), strict=True)
+        assert [like(*pair) for pair in pairs] == [*expected]
+
+    async def do_over(self, *names: str) -> None:
+        await soon(lambda: len(self._over) >= len(names))
+        assert self._over == [*names]
+
+    async def do_refused(self, count: int) -> None:
+        await soon(lambda: len(self._faults) >= count)
+        assert [fault.reason for fault in self._faults] == ["invitations.refused"] * count
+
+    def do_asked(self, expected: dict[str, Any]) -> None:
+        assert like(expected, self._asked[-1]) == expected
+
+    def do_unloaded(self) -> None:
+        assert self.runtime.resolver.stubs.get("f") is None
+        assert not [each for each in self.domain.catalogue.asked if "protocolstub" in each]
+
+    def do_unasked(self) -> None:
+        assert self.domain.catalogue.asked == []
+
+    def do_accepts(
+        self, name: str, is_it: bool, invitation: str | None = "secret", kind: str = "create"
+    ) -> None:
+        body = {} if invitation is None else {"value": {"invitation": invitation}}
+        assert self._sent[name].is_accepted_by({"type": kind, "body": body}) is is_it
 
 
 @pytest.fixture
-async def home() -> AsyncIterator[Home]:
+async def play() -> AsyncIterator[Play]:
     async with FakeCatalogue() as catalogue:
         catalogue.entries["/d/.well-known/protocolstub/default"] = descriptor(ECHO)
         urls = {"f": f"{catalogue.url}/f", "d": f"{catalogue.url}/d"}
         faults: list[Fault] = []
         async with Runtime(Settings("d", catalogues=urls), on_error=faults.append) as runtime:
-            yield Home(runtime, catalogue, faults)
+            yield Play(runtime, catalogue, faults)
 
 
-async def test_who_invites_where_to_and_what_to_is_heard_once(home: Home) -> None:
-    await home.receive()
-    home.leave(value={"resource": "comm://f/1"})
-    await home.until(1, home.heard)
-    [found] = home.heard
-    assert (found.user, found.domain, found.hyperty) == ("user://f/bob", "f", A)
-    assert (found.invitation, found.resource) == ("i1", "comm://f/1")
-    home.leave()
-    home.leave("i2")
-    await home.until(2, home.heard)
-    assert [each.invitation for each in home.heard] == ["i1", "i2"]
-    assert home.faults == []
-    assert home.runtime.resolver.stubs.get("f") is None
-    await home.runtime.invitations.stop()
-    assert [each["method"] for each in home.asked] == ["subscribePush", "unsubscribePush"]
+@pytest.mark.parametrize("case", cases("invitations", f="f", g="g"))
+async def test_invitations(play: Play, case: dict[str, Any]) -> None:
+    await play.steps(case["steps"])
 
 
-async def test_what_the_callers_domain_has_not_signed_is_refused(home: Home) -> None:
-    await home.receive()
-    now = int(time.time())
-    lies: list[dict[str, Any]] = [
-        {"signer": key(1)},
-        {"claims": {"invitation": "another"}},
-        {"claims": {"from": "hyperty://f/mallory"}},
-        {"claims": {"to": "user://d/carol"}},
-        {"claims": {"resource": "comm://f/2"}},
-        {"claims": {"exp": now + 3000}},
-        {"claims": {"aud": "idm"}},
-        {"claims": {"iss": "https://["}},
-        {"claims": {"exp": 10**400}},
-        {"claims": {"user_url": "user://g/bob"}},
-        {"claims": {"user_url": "hyperty://f/bob"}},
-        {"protostub": "https://g/x"},
-        {"to": "user://d/carol"},
-        {"from": "hyperty://localhost/alice"},
-        {"from": "hyperty://10.1.2.3/alice"},
-        {"from": "hyperty://a.local/alice"},
-        {"from": "hyperty://a.example:8443/alice"},
-        {"from": 5},
-        {"identity": None},
-        {"identity": {}},
-        {"value": {"expires": now - 1}},
-        {"value": {"expires": "soon"}},
-    ]
-    for number, lie in enumerate(lies):
-        home.leave(**lie)
-        await home.until(number + 1, home.faults)
-    assert {fault.reason for fault in home.faults} == {"invitations.refused"}
-    assert home.heard == []
-    assert not [each for each in home.domain.catalogue.asked if "protocolstub" in each]
+# --- what is Python's alone -----------------------------------------------------------------------
 
 
-async def test_a_flood_is_dropped_and_counted_while_some_are_checked(home: Home) -> None:
-    await home.receive()
-    for number in range(20):
-        home.leave(f"i{number}")
-    await home.until(4, home.heard)
-    assert home.runtime.bus.counters["invitations.flood"] == 16
+async def test_an_integer_that_no_time_has_is_refused(play: Play) -> None:
+    await play.do_receive()
+    play.do_leave({"claims": {"exp": 10**400}})
+    await play.do_refused(1)
 
 
-async def test_only_the_home_node_tells_of_invitations(home: Home) -> None:
-    await home.receive()
-    home.leave(sender="domain://idm.f")
-    home.leave("i2")
-    await home.until(1, home.heard)
-    assert [each.invitation for each in home.heard] == ["i2"]
-
-
-async def test_it_is_sent_to_the_endpoint_of_the_card_and_accepted_once(home: Home) -> None:
-    home.domain.claims |= {"push": {"endpoint": f"{home.domain.base}/push/1"}}
-    home.domain.claims |= {"hyperty": "hyperty://f/1"}
-    home.domain.serve()
-    card = await home.runtime.card_of("bob@f")
-    assert (card.endpoint, card.hyperty) == (f"{home.domain.base}/push/1", "hyperty://f/1")
-    home.answers["sendInvitation"] = {"invitation": "secret", "expires": time.time() + 60}
-    sent = await home.runtime.invitations.send(card, "hyperty://d/a", resource="comm://d/1")
-    params = {"endpoint": card.endpoint, "user": "user://f/bob", "hyperty": "hyperty://d/a"}
-    assert home.asked[0]["params"] == {**params, "seconds": 60, "resource": "comm://d/1"}
-
-    def accepts(name: str, type_: str = "create") -> bool:
-        return sent.is_accepted_by({"type": type_, "body": {"value": {"invitation": name}}})
-
-    assert [accepts("guess"), accepts("secret", "response")] == [False, False]
-    assert [accepts("secret"), accepts("secret")] == [True, False]
-
-
-async def test_that_it_was_withdrawn_is_heard_once_after_it(home: Home) -> None:
-    over: list[str] = []
-    await home.runtime.invitations.receive(
-        home.heard.append, withdrawn=lambda each: over.append(each.invitation)
-    )
-
-    def withdraw(name: Any, sender: str = "domain://idm.d") -> None:
-        head = {"type": "delete", "from": sender, "to": f"{home.runtime.url}/invitations"}
-        home.runtime.bus.post_message({**head, "body": {"value": {"invitation": name}}})
-
-    home.leave()
-    await home.until(1, home.heard)
-    withdraw("i1", "domain://idm.f")
-    nonsense: list[Any] = [None, 5, {}, "i9"]
-    for each in nonsense:
-        withdraw(each)
-    for _ in range(2):
-        withdraw("i1")
-    await home.until(1, over)
-    home.leave("i2")
-    withdraw("i2")  # while it is checked
-    home.leave("i9")
-    home.leave("i3")
-    await home.until(2, home.heard)
-    assert [each.invitation for each in home.heard] == ["i1", "i3"]
-    assert (over, home.faults) == (["i1"], [])
-
-
-async def test_what_was_sent_can_be_withdrawn_until_it_is_accepted(home: Home) -> None:
-    value = {"invitation": "secret", "expires": time.time() + 60, "location": "https://f/push/1/s"}
-    home.answers |= {"sendInvitation": value, "withdrawInvitation": {"told": True}}
-    invitations = home.runtime.invitations
-    card = Card("user://f/bob", "f", "https://f/push/1", "", "", (), 0.0, {})
-    accepts = {"type": "create", "body": {"value": {"invitation": "secret"}}}
-    sent = await invitations.send(card, A)
-    assert await invitations.withdraw(sent)
-    assert await invitations.withdraw(sent)
-    params = {"invitation": "secret", "location": "https://f/push/1/s"}
-    assert home.asked[-1] == {"method": "withdrawInvitation", "params": params}
-    assert not sent.is_accepted_by(accepts)
-    taken = await invitations.send(card, A)
-    assert taken.is_accepted_by(accepts)
-    with pytest.raises(InvitationError, match="accepted"):
-        await invitations.withdraw(taken)
-    meanwhile = await invitations.send(card, A)
-    withdrawing = asyncio.ensure_future(invitations.withdraw(meanwhile))
-    await asyncio.sleep(0)
-    assert meanwhile.is_accepted_by(accepts)
-    with pytest.raises(InvitationError, match="accepted"):
-        await withdrawing
-
-
-async def test_what_somebody_accepts_who_then_does_nothing_can_be_accepted_again(
-    home: Home,
-) -> None:
-    value = {"invitation": "secret", "expires": time.time() + 60}
-    home.answers |= {"sendInvitation": value, "reopenInvitation": {}}
-    invitations = home.runtime.invitations
-    card = Card("user://f/bob", "f", "https://f/push/1", "", "", (), 0.0, {})
-    accepts = {"type": "create", "body": {"value": {"invitation": "secret"}}}
-    sent = await invitations.send(card, A)
-    assert sent.is_accepted_by(accepts)
-    await invitations.reopen(sent)
-    assert home.asked[-1] == {"method": "reopenInvitation", "params": {"invitation": "secret"}}
-    assert sent.is_accepted_by(accepts)
-    assert not sent.is_accepted_by(accepts)
-    del home.answers["reopenInvitation"]
-    with pytest.raises(InvitationError):
-        await invitations.reopen(sent)
-    assert not sent.is_accepted_by(accepts)
-
-
-async def test_who_cannot_be_invited(home: Home) -> None:
+async def test_a_card_says_the_endpoint_which_is_at_its_own_domain(play: Play) -> None:
     with pytest.raises(CardError) as caught:
-        await home.runtime.invitations.send("bob@f", "hyperty://d/a")
+        await play.runtime.invitations.send("bob@f", "hyperty://d/a")
     assert caught.value.code == 410
-    home.answers.clear()
-    with pytest.raises(InvitationError) as refused:
-        await home.receive()
-    assert refused.value.code == 404
-
-
-async def test_an_endpoint_elsewhere_is_no_good_card(home: Home) -> None:
-    home.domain.claims |= {"push": {"endpoint": "https://evil.example/push/1"}}
-    home.domain.serve()
+    domain = play.domain
+    domain.claims |= {"push": {"endpoint": f"{domain.base}/push/1"}, "hyperty": "hyperty://f/1"}
+    domain.serve()
+    card = await play.runtime.card_of("bob@f")
+    assert (card.endpoint, card.hyperty) == (f"{domain.base}/push/1", "hyperty://f/1")
+    domain.claims |= {"push": {"endpoint": "https://evil.example/push/1"}}
+    domain.serve()
     with pytest.raises(CardError, match="not at f"):
-        await home.runtime.card_of("bob@f")
+        await play.runtime.card_of("bob@f")
