@@ -330,6 +330,7 @@ test("a person's hyperties are found in all domains he names; one that fails or 
   entries["a.example"] = {
     x: { hypertyID: "hyperty://a.example/1", guid: `user-guid://${guid}` },
     y: 5,
+    z: [5],
   };
   entries["b.example"] = [{ hypertyID: "hyperty://b.example/2", confirmed: true }];
   says = ({ to }, said) => {

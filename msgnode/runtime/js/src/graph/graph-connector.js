@@ -258,7 +258,7 @@ export class GraphConnector {
     );
     const entries = said.value && typeof said.value === "object" ? Object.values(said.value) : [];
     const hyperties = entries
-      .filter((each) => each && typeof each === "object")
+      .filter((each) => each && typeof each === "object" && !Array.isArray(each))
       .slice(0, MAX_HYPERTIES)
       .map((each) => ({
         ...each,
