@@ -156,11 +156,14 @@ class LinkedLoad(RelayLoad):
             ends = []
             for side, (port, domain) in self._ends.items():
                 address = self._hyperty(side, each)
-                ends.append(await opened(port, domain, f"{side}-{each}", domain, address))
+                ends.append(await opened(port, domain, self._name(side, each), domain, address))
             self._pairs.append(Pair(*ends))
 
+    def _name(self, side: str, number: int) -> str:
+        return f"{side}-{number}-to-{self._ends['receiver'][1]}"
+
     def _hyperty(self, side: str, number: int) -> str:
-        return f"comm://{self._ends[side][1]}/{side}-{number}/children/one"
+        return f"comm://{self._ends[side][1]}/{self._name(side, number)}/children/one"
 
 
 def fields(sender: str, to: str, size: int) -> dict[str, Any]:

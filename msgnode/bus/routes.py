@@ -137,17 +137,10 @@ def choose(
         if "/children/" in to:
             listeners = _and_reporter(to, listeners, table, sender)
         return ToSessions(listeners)
-    session = table.at_runtime(to)
-    if session is not None:
-        return ToSessions((session,))
-    twin = addresses.runtime_twin(to)
-    if twin:
-        listeners = _hearers(to, table.listeners(twin), table, domain, sender)
+    if scheme in addresses.RUNTIME_SCHEMES:  # no other address lies below a runtime
+        listeners = _at_runtime(to, table, domain, sender)
         if listeners:
             return ToSessions(listeners)
-        session = table.at_runtime(twin)
-        if session is not None:
-            return ToSessions((session,))
     known = table.learned.get(to, table.probes.get(to))
     if known is not None:
         return ToSessions((known,))
@@ -156,6 +149,21 @@ def choose(
         if peer is not None and peer is not sender and not _is_of_node(sender, to):
             return ToSessions((peer,))
     return Nowhere(_reason(to, domain))
+
+
+def _at_runtime(
+    to: str, table: RoutingTable, domain: str, sender: Listener | None
+) -> tuple[Listener, ...]:
+    """The session of the runtime that an address lies below, or the listeners to its twin."""
+    session = table.at_runtime(to)
+    if session is not None:
+        return (session,)
+    twin = addresses.runtime_twin(to)
+    listeners = _hearers(to, table.listeners(twin), table, domain, sender)
+    if not listeners:
+        session = table.at_runtime(twin)
+        return (session,) if session is not None else ()
+    return listeners
 
 
 def _and_reporter(
