@@ -61,8 +61,9 @@ def _relay(
             )  # fmt: skip
             result.case(title, name).samples.append(sample)
             if name == LINKED:
-                there = {**sample, "cpu_us": sample["cpu_us_there"]}
-                result.case(title, THERE).samples.append(there)
+                result.case(title, THERE).samples.append(
+                    {**sample, "cpu_us": sample["cpu_us_there"]}
+                )
     one, linked, there = (result.case(title, name) for name in (ONE, LINKED, THERE))
     is_busy = window > 1
     result.ratios.append(ratio(linked, one, target=LEAST_SHARE if is_busy else None))
