@@ -51,6 +51,18 @@ def place() -> Place:
     return Place()
 
 
+def test_what_passes_at_once_passes_nothing_that_waits_and_is_answered_as_any(place: Place) -> None:
+    assert place.exchange.at_once(message(OURS, THEIRS, id_=1)) is not None
+    assert place.exchange.at_once(message("hyperty://c.example/1", THEIRS)) is None
+    assert place.exchange.at_once(message(OURS, THEIRS, store=True)) is None
+    place.exchange.put(message(OURS, THEIRS, id_=2))
+    assert place.exchange.at_once(message(OURS, THEIRS, id_=3)) is None
+    assert place.exchange.counters.sent == 1
+    assert place.exchange.taken_in(response(1))
+    with pytest.raises(NotCarried, match="nobody has asked"):
+        place.exchange.taken_in(response(3))
+
+
 def test_a_response_is_taken_in_once(place: Place) -> None:
     place.asked()
     place.now = 2.5
