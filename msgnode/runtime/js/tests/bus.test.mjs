@@ -172,6 +172,7 @@ class Play {
   sent = (...expected) => are(this.#side.sent, expected);
   order = (...expected) => assert.deepEqual(this.#order, expected);
   counter = (name, count) => assert.equal(this.#side.bus.counters[name], count);
+  fewer = (name, count) => assert.ok(this.#heard[name].length < count);
   timers = (count) => assert.equal(this.#clock.timers, count);
 
   answered = (name, ...expected) =>

@@ -247,6 +247,9 @@ class Play:
     def do_errors(self, count: int, length: int) -> None:
         assert [len(each["text"]) for each in self._side.bus.errors] == [length] * count
 
+    def do_fewer(self, name: str, count: int) -> None:
+        assert len(self._heard[name]) < count
+
     def do_timers(self, count: int) -> None:
         assert self._clock.timers == count
 
