@@ -331,6 +331,8 @@ class PeerLink:
         try:
             async with self._limits.starts:
                 ended = await load(sandbox, self.peer, self._loaded)
+            if self.state == REPLACED:  # while it started, and nothing could be killed
+                sandbox.kill("it was replaced while it started")
             sandbox.send(pipe.connect())
             self._clock.begin()
             self.exchange.moved()

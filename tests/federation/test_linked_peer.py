@@ -68,10 +68,13 @@ class Both:
 
 
 @asynccontextmanager
-async def both(url: str = "http://127.0.0.1:1") -> AsyncIterator[Both]:
+async def both(
+    url: str = "http://127.0.0.1:1", starts: asyncio.Semaphore | None = None
+) -> AsyncIterator[Both]:
     own = OwnNode(A, own_keys(["secret"], A), 1024 * 1024, [ipaddress.ip_network("127.0.0.0/8")])
     peer = Played()
-    async with linked(stub("reorders"), peer, to=LinkTo(own, url, lambda: None)) as one:
+    to = LinkTo(own, url, lambda: None)
+    async with linked(stub("reorders"), peer, to=to, starts=starts) as one:
         yield Both(one, peer)
 
 
@@ -128,6 +131,19 @@ async def test_case_l74_a_link_takes_the_place_of_the_stub_and_the_stub_of_the_l
         await pair.one.until(lambda: pair.peer.values[-1:] == [3])
         told = [each for each in pair.one.node.said[answered:] if each["id"] == "m2"]
         assert [each["body"]["code"] for each in told] == [503]
+
+
+async def test_case_l74_a_link_that_comes_about_while_the_stub_starts_takes_its_place() -> None:
+    starts = asyncio.Semaphore(0)
+    async with both(starts=starts) as pair:
+        await pair.one.until(lambda: pair.link.sandbox is not None)
+        pair.link.trust(pair.keys)
+        pair.join()
+        await pair.one.until(lambda: pair.link._moving is not None and pair.link._moving.done())
+        starts.release()
+        await pair.way("link")
+        pair.one.post(1)
+        await pair.one.until(lambda: pair.values == [1])
 
 
 async def test_case_66_a_socket_that_is_cut_answers_nothing_and_loses_nothing() -> None:
