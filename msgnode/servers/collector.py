@@ -11,7 +11,9 @@ accordingly.
 What is frozen while a page is rendered is mostly that page's, in cycles, and would stay until then:
 100 KB for each page of the console. So nothing is frozen while HTTP requests are served, except
 after FREEZES_ANYWAY seconds without a pause between them, and then only if what has survived is too
-much to be looked through at each collection.
+much to be looked through at each collection. How much that is, is told by blocks of memory: a list
+of all objects would hold those that another thread is just making, which Python does not allow for
+("SystemError: bad argument to internal function").
 """
 
 from __future__ import annotations
@@ -35,8 +37,10 @@ _OF_A_SESSION = 300
 """Objects per session: 150 with an address and a subscription."""
 FREEZES_ANYWAY = 30.0
 """Seconds after which many survivors are frozen although requests are being served."""
-MANY = 25_000
-"""Objects that a collection looks through in about 3 ms; pages being made have a few thousand."""
+MANY = 50_000
+"""Blocks of memory, of some 25,000 objects: a collection looks through those in about 3 ms; pages
+being made have a few thousand.
+"""
 
 
 class Collector:
@@ -53,6 +57,7 @@ class Collector:
         self._sessions = sessions
         self._is_serving = is_serving
         self._frozen_at = 0.0
+        self._blocks_frozen = 0  # blocks of memory when something was frozen last
         self._kept = 0
         self._sessions_kept = 0
         self._counted = self._blocks = 0  # frozen objects at the last count, blocks of memory then
@@ -63,7 +68,7 @@ class Collector:
         A start leaves little garbage, a few thousand objects: to look for it takes longer than it
         is worth, and the first full collection finds it.
         """
-        gc.freeze()
+        self._freeze()
         self._kept = self._count()
         young, middle, _ = gc.get_threshold()
         gc.set_threshold(young, middle, _PORTION)
@@ -78,7 +83,7 @@ class Collector:
         if self._counted + more > most and self._count() > most:
             gc.unfreeze()
             gc.collect()
-            gc.freeze()
+            self._freeze()
             self._kept, self._sessions_kept = self._count(), sessions
         loop.call_later(_EVERY, self._look, loop)
 
@@ -93,8 +98,13 @@ class Collector:
             return
         now = time.monotonic()
         if self._is_serving() and (
-            now - self._frozen_at < FREEZES_ANYWAY or len(gc.get_objects()) < MANY
+            now - self._frozen_at < FREEZES_ANYWAY
+            or sys.getallocatedblocks() - self._blocks_frozen < MANY
         ):
             return
         self._frozen_at = now
+        self._freeze()
+
+    def _freeze(self) -> None:
         gc.freeze()
+        self._blocks_frozen = sys.getallocatedblocks()
