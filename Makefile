@@ -10,10 +10,8 @@ BIN := $(VENV)/bin
 PACKAGES := msgnode policies registry spark
 SOURCES := $(PACKAGES) manage.py $(wildcard tests bench docs)
 PARALLEL := -n auto --dist loadgroup
-# Tests wait, for a server to start or a limit to pass: short ones for a third of their time, long
-# ones for more than half of it.
+# Tests wait, for a server to start or a limit to pass, for a third of their time.
 MORE_PARALLEL = -n $(shell $(BIN)/python -c 'import os; print(os.cpu_count() * 3 // 2)') --dist loadgroup
-MOST_PARALLEL = -n $(shell $(BIN)/python -c 'import os; print(os.cpu_count() * 2)') --dist loadgroup
 # make's own notes would stand between the lines of the node.
 MAKEFLAGS += --no-print-directory
 
@@ -60,10 +58,10 @@ test: $(VENV)/.dev  ## Run the tests, without the long ones
 	$(BIN)/python -m pytest $(MORE_PARALLEL) -m "not long" $(ARGS)
 
 test-long: $(VENV)/.dev  ## Run the long tests
-	$(BIN)/python -m pytest $(MOST_PARALLEL) -m "long and not nightly" $(ARGS)
+	$(BIN)/python -m pytest $(MORE_PARALLEL) -m "long and not nightly" $(ARGS)
 
-test-nightly: $(VENV)/.dev  ## Run the tests of the night (tests/nightly.toml); ends after an hour
-	timeout --signal=INT 3600 $(BIN)/python -m pytest $(PARALLEL) -m nightly $(ARGS)
+test-nightly: $(VENV)/.dev  ## Run the tests of the night (tests/nightly.toml); ends after two hours
+	timeout --signal=INT 7200 $(BIN)/python -m pytest $(PARALLEL) -m nightly $(ARGS)
 
 test-bare: $(VENV)/.dev  ## Run the short tests that choose a server as on a machine that has none (as root)
 	.ci/bare $(BIN)/python -m pytest $(PARALLEL) -m "not long" -rs \
