@@ -47,7 +47,7 @@ SHOWN = 25
 
 BUSIEST = 500
 """Sessions that a list sorted by what they do has: the database does not know what they do."""
-PATIENCE, FIRST_LOOK = 0.3, 0.4
+PATIENCE, FIRST_LOOK = 0.2, 0.25
 """Seconds that other workers have to answer, and between two looks where there was none before."""
 
 HANDSHAKES = [
