@@ -212,6 +212,7 @@ class FakeLink:
         self.room = room
         self.is_paused = room == 0
         self.unsent_bytes = 0
+        self.is_all_received = True
         self.on_pause: Callable[[], None] = lambda: None
         self.on_resume: Callable[[], None] = lambda: None
         self.frames: list[bytes] = []

@@ -26,7 +26,11 @@ files only.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import socket
+import struct
+import sys
+import termios
 import time
 from collections.abc import Callable
 from http import HTTPStatus
@@ -40,6 +44,7 @@ from msgnode.servers.daphne_reactor import event_loop  # first: it installs the 
 from msgnode.servers.text_frames import whole_texts
 
 _TCP_CLOSE = 7  # the kernel's state of a socket that was reset (Linux's tcp_states.h)
+_INT = struct.Struct("i")
 
 import daphne.http_protocol as _stock_http  # noqa: E402
 import daphne.server as _stock  # noqa: E402
@@ -68,6 +73,7 @@ class _Link(Protocol):
     """The link to a client, as far as the protocol uses it."""
 
     awaiting: list[Callable[[], None]]
+    bytes_behind: int
 
     def heard(self) -> None:
         """Note that the client has sent something."""
@@ -144,7 +150,9 @@ class InternalProtocol(WebSocketProtocol):
         """
         transport = self.transport
         if self.link is not None:
-            data = self.link.take_corked() + data
+            corked = self.link.take_corked()
+            self.link.bytes_behind += len(data)
+            data = corked + data
         if self.state == self.STATE_OPEN and transport.connected and not self.send_queue:
             data = write_now(transport, data)
         if data:
@@ -266,6 +274,17 @@ def tell_when_empty(transport: Any) -> None:
 def unsent_bytes(transport: Any) -> int:
     """The number of bytes buffered in a transport."""
     return len(transport.dataBuffer) - int(transport.offset) + int(transport._tempDataLen)
+
+
+def unconfirmed_bytes(transport: Any) -> int:
+    """The bytes that were written and the peer's system has not confirmed (on Linux), or sent."""
+    waiting, raw = unsent_bytes(transport), getattr(transport, "socket", None)
+    if raw is None or not sys.platform.startswith("linux"):
+        return waiting
+    with contextlib.suppress(OSError):
+        (sent,) = _INT.unpack(fcntl.ioctl(raw.fileno(), termios.TIOCOUTQ, bytes(_INT.size)))
+        waiting += sent
+    return waiting
 
 
 def early_bytes(channel: Any) -> bytes:

@@ -35,6 +35,7 @@ class DaphneLink(SocketLink):
         self._transport = protocol.transport
         self._descriptor = protocol.transport.fileno()
         self._early: list[bytes] = []
+        self._left: int | None = None  # unconfirmed when the connection was lost
 
     async def run(self, receiver: Callable[[bytes], None]) -> None:
         """Pass on what has already come, then each frame, until the socket is closed."""
@@ -62,6 +63,7 @@ class DaphneLink(SocketLink):
         """
         transport = self._transport
         if not transport.connected or not self._protocol.may_write:
+            self._has_dropped = True
             return
         rest = internals.write_now(transport, data)
         if not rest:
@@ -75,6 +77,15 @@ class DaphneLink(SocketLink):
     def unsent_bytes(self) -> int:
         """The bytes that Twisted has buffered because the kernel does not accept them."""
         return internals.unsent_bytes(self._transport)
+
+    def _unconfirmed(self) -> int:
+        if self._left is not None:
+            return self._left
+        return internals.unconfirmed_bytes(self._transport)
+
+    def mark_ended(self) -> None:
+        """Note what is not confirmed, before the socket is closed."""
+        self._left = self._unconfirmed()
 
     def _begin_close(self, code: int, reason: str) -> None:
         protocol = self._protocol

@@ -194,9 +194,18 @@ class NodeTransport(tcp.Server):
     def mark_lost(self, why: Any) -> None:
         """Note that the connection is lost and will be removed: nothing more is written to it."""
         self.lost_reason = why
-        link = getattr(getattr(self, "protocol", None), "link", None)
-        if link is not None:
-            link.mark_lost()
+        if self._link is not None:
+            self._link.mark_lost()
+
+    def connectionLost(self, reason: Any) -> None:  # noqa: N802 (Twisted's name)
+        """Close the socket, whose link keeps what the kernel knows of it."""
+        if self._link is not None:
+            self._link.mark_ended()
+        super().connectionLost(reason)
+
+    @property
+    def _link(self) -> Any:
+        return getattr(getattr(self, "protocol", None), "link", None)
 
 
 class NodeReactor(asyncioreactor.AsyncioSelectorReactor):

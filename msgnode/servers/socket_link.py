@@ -74,6 +74,9 @@ class SocketLink(ABC):
         self._closed = asyncio.Event()
         self._corked: list[bytes] = []
         self._corked_bytes = 0
+        self._has_dropped = False
+        self.bytes_behind = 0
+        """Bytes of pings, pongs and close frames that were written behind the last frame."""
         self.awaiting: list[Callable[[], None]] = []
         """Callbacks for a sign of life; the server's protocol calls `heard` when bytes come."""
 
@@ -100,6 +103,17 @@ class SocketLink(ABC):
     @abstractmethod
     def unsent_bytes(self) -> int:
         """The bytes buffered in the transport, not in the kernel."""
+
+    @property
+    def is_all_received(self) -> bool:
+        """Whether the peer's system has confirmed all frames (see Link); a proxy counts as one."""
+        if self._corked or self._has_dropped:
+            return False
+        return self._unconfirmed() <= self.bytes_behind
+
+    @abstractmethod
+    def _unconfirmed(self) -> int:
+        """The bytes that were written and the peer's system has not confirmed."""
 
     @abstractmethod
     def _send(self, data: bytes) -> None:
@@ -149,6 +163,7 @@ class SocketLink(ABC):
             return False
         self.awaiting.append(answered)
         self.uncork()
+        self.bytes_behind += len(_PING)
         try:
             self._send(_PING)
         except Exception as error:
@@ -177,7 +192,7 @@ class SocketLink(ABC):
             return b""
         data = b"".join(self._corked)
         self._corked.clear()
-        self._corked_bytes = 0
+        self._corked_bytes = self.bytes_behind = 0
         return data
 
     def failed(self, error: Exception) -> None:
@@ -189,6 +204,7 @@ class SocketLink(ABC):
             FAULTS.note("link", further)
         self._corked.clear()
         self._corked_bytes = 0
+        self._has_dropped = True
         self.closed()
 
     # --- told by the server's protocol ------------------------------------------------------------

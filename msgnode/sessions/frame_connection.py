@@ -199,6 +199,7 @@ class AnsweringLink(ABC):
     """
 
     unsent_bytes = 0
+    is_all_received = True  # what a device has not confirmed is given back to its session
 
     def __init__(self) -> None:
         self.closed: Closed | None = None

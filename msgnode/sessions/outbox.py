@@ -42,6 +42,11 @@ class Link(Protocol):
         """Approximately the bytes that it was given and has not sent."""
         ...
 
+    @property
+    def is_all_received(self) -> bool:
+        """Whether the peer's system has confirmed all frames that were written."""
+        ...
+
     def write(self, frame: bytes) -> None:
         """Write one frame to the socket. Never blocks; sets `is_paused` when it is full."""
         ...
@@ -165,7 +170,9 @@ class Outbox:
         self._flush()
 
     def detach(self) -> None:
-        """Queue frames from now on, because the socket is gone."""
+        """Queue frames from now on, because the socket is gone; what it may have lost is a gap."""
+        if self._link is not None and not self._link.is_all_received:
+            self.has_gap = True
         self._link = None
         self._sent()
         self._relieve()

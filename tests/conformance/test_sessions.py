@@ -425,3 +425,31 @@ async def _answers_to(talker: Client, to: str) -> list[Frame]:
     """The node's own answers to a message, [] if it was taken."""
     await talker.send("create", to)
     return [frame for frame in await talker.settled() if frame["type"] == "response"]
+
+
+# --- what a lost socket had been given ---
+
+
+async def test_who_returns_is_told_of_a_gap_if_the_lost_socket_may_not_have_had_everything(
+    node: Node, come: Come
+) -> None:
+    sender, slow = await come(), await come()
+    slow.socket.transport.pause_reading()
+    for _ in range(600):  # less than the kernel takes from the node, more than the peer's has room
+        await sender.send("update", slow.runtime_url, {"value": "x" * 1_000})
+    await sender.ask("read", SESSION)  # answered behind them
+    slow.cut()
+    async with node.ws() as again:
+        back = await again.resume(slow)
+        assert (await back.expect(type="update"))["body"]["value"] == "gap"
+
+
+async def test_who_has_had_everything_returns_without_a_gap(node: Node, come: Come) -> None:
+    sender, reader = await come(), await come()
+    await sender.send("update", reader.runtime_url, {"value": 1})
+    await reader.expect(type="update")
+    reader.cut()
+    async with node.ws() as again:
+        back = await again.resume(reader)
+        await sender.send("update", reader.runtime_url, {"value": 2})
+        assert (await back.expect(type="update"))["body"]["value"] == 2

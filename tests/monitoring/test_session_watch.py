@@ -34,6 +34,7 @@ class Taken:
 
     is_paused = False
     unsent_bytes = 0
+    is_all_received = True
     on_pause = on_resume = staticmethod(lambda: None)
 
     def write(self, frame: bytes) -> None:

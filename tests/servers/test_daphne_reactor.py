@@ -49,6 +49,9 @@ class Link:
     def __init__(self, told: list[Any], whose: Any) -> None:
         self._told, self._whose = told, whose
 
+    def mark_ended(self) -> None:
+        pass
+
     def mark_lost(self) -> None:
         self._told.append(self._whose)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -29,6 +30,7 @@ class Transport:
     def __init__(self, room: int = 1 << 30) -> None:
         self.room = room
         self.dataBuffer = b""
+        self.offset = 0
         self._tempDataBuffer: list[bytes] = []
         self.sent: list[bytes] = []
         self.is_aborted = False
@@ -56,6 +58,10 @@ class Transport:
 
     def write(self, data: bytes) -> None:
         self._tempDataBuffer.append(data)
+
+    @property
+    def _tempDataLen(self) -> int:  # noqa: N802 (Twisted's name)
+        return sum(map(len, self._tempDataBuffer))
 
     @property
     def all(self) -> bytes:
@@ -289,3 +295,83 @@ async def test_a_closing_handshake_that_fails_ends_the_link() -> None:
     link.close(3001, "come back")
     await asyncio.wait_for(running, 5)
     assert transport.is_aborted
+
+
+@pytest.fixture
+def connected() -> Iterator[tuple[DaphneLink, Transport, socket.socket]]:
+    """A link over a real connection, and the peer's end of that."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # the peer's, too
+        peer = socket.create_connection(server.getsockname())
+        own, _ = server.accept()
+    own.setblocking(False)
+    link, transport = make()
+    transport.socket = own  # type: ignore[assignment]
+    with own, peer:
+        yield link, transport, peer
+
+
+FRAME = b"{" + b" " * 1_000 + b"}"
+
+
+def sent(link: DaphneLink, times: int = 1) -> None:
+    for _ in range(times):
+        link.write(FRAME)
+    link.uncork()
+
+
+async def until_received(link: DaphneLink) -> None:
+    async with asyncio.timeout(5):
+        while not link.is_all_received:
+            await asyncio.sleep(0)  # the kernel confirms by itself
+
+
+async def test_what_the_peers_system_has_taken_is_received_though_the_peer_did_not_read_it(
+    connected: tuple[DaphneLink, Transport, socket.socket],
+) -> None:
+    link, _, _ = connected
+    assert link.is_all_received
+    link.write(FRAME)
+    assert not link.is_all_received  # it waits for the end of the turn
+    link.uncork()
+    await until_received(link)
+
+
+async def test_what_was_sent_to_a_peer_that_had_gone_is_not_received_also_once_the_socket_is_closed(
+    connected: tuple[DaphneLink, Transport, socket.socket],
+) -> None:
+    link, transport, peer = connected
+    peer.close()
+    sent(link)
+    assert not link.is_all_received
+    link.mark_ended()
+    transport.socket.close()  # type: ignore[attr-defined]
+    assert not link.is_all_received
+
+
+async def test_what_waits_in_the_kernel_or_the_transport_is_not_received(
+    connected: tuple[DaphneLink, Transport, socket.socket],
+) -> None:
+    link, _, _ = connected
+    sent(link, 2_000)  # more than both kernels' buffers take
+    assert not link.is_all_received
+
+
+async def test_a_ping_that_nobody_has_confirmed_is_no_frame_that_may_be_lost(
+    connected: tuple[DaphneLink, Transport, socket.socket],
+) -> None:
+    link, _, peer = connected
+    sent(link)
+    await until_received(link)
+    peer.close()
+    link.ping(lambda: None)
+    assert link.is_all_received
+
+
+async def test_a_frame_for_a_socket_that_the_peer_has_begun_to_close_is_not_received(
+    connected: tuple[DaphneLink, Transport, socket.socket],
+) -> None:
+    link, _, _ = connected
+    link._protocol.may_write = False  # type: ignore[misc]
+    sent(link)
+    assert not link.is_all_received

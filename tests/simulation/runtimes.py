@@ -64,7 +64,6 @@ class Sent:
     answers: list[int] = field(default_factory=list)
     answered_at: float = 0.0
     got: list[tuple[Runtime, float]] = field(default_factory=list)
-    lost_on_socket: set[str] = field(default_factory=set)
     response_lost: bool = False
 
 
@@ -94,6 +93,10 @@ class Socket:
         self._is_lost = False
         self._to.send(lambda: self._in_process(self._accept))
 
+    @property
+    def is_all_received(self) -> bool:
+        return self.unsent_bytes == 0
+
     # --- the runtime's end ------------------------------------------------------------------------
 
     def send(self, frame: dict[str, Any]) -> None:
@@ -113,6 +116,8 @@ class Socket:
             what()
 
     def _take(self, frame: bytes) -> None:
+        if not self.is_open:
+            return  # nobody confirms it
         self.unsent_bytes -= len(frame)
         if self.is_paused and self.unsent_bytes <= BUFFER // 2:
             self._in_process(self._writable)
@@ -528,9 +533,6 @@ class Runtime:
                 self.world.note(f"{self} is told of a gap")
             return
         sent = self.crowd.sent[value]
-        if not socket.is_open:
-            sent.lost_on_socket.add(repr(self))
-            return
         self._got(sent, socket)
         if sent.is_request:
             answer = {"code": 200, "value": value}
