@@ -18,6 +18,7 @@ from msgnode.sessions import turn_queue
 from msgnode.sessions.outbox import Outbox
 from msgnode.sessions.turn_queue import TURN, TurnQueue, Turns
 from tests.fakes import Clock
+from tests.node import eventually
 
 DESCRIPTOR = 1_000_000  # no socket's
 
@@ -323,7 +324,7 @@ def sent(link: DaphneLink, times: int = 1) -> None:
 async def until_received(link: DaphneLink) -> None:
     async with asyncio.timeout(5):
         while not link.is_all_received:
-            await asyncio.sleep(0)  # the kernel confirms by itself
+            await eventually()
 
 
 async def test_what_the_peers_system_has_taken_is_received_though_the_peer_did_not_read_it(
