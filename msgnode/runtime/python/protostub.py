@@ -486,8 +486,9 @@ class Protostub:
 def _code_of(body: dict[str, Any]) -> int:
     """The code of an answer: 500 for one that has none that can be read."""
     code = body.get("code")
-    is_number = isinstance(code, (int, str)) and re.fullmatch("[1-9][0-9]{2}", str(code), re.ASCII)
-    return int(code) if is_number else 500
+    if isinstance(code, (int, str)) and re.fullmatch("[1-9][0-9]{2}", str(code), re.ASCII):
+        return int(code)
+    return 500
 
 
 def _decoded(frame: str | bytes) -> Message:
