@@ -301,8 +301,8 @@ class SessionManager:
         session.step(Event.RESUME)
         if before is not None and before is not socket:
             before.session = None
-            session.detach()
             before.end(CloseCode.REPLACED, "resumed on another connection")
+            session.detach()
             self.steps.tell(session, SessionEvent.LOST, session.bound_at, code=CloseCode.REPLACED)
         session.token_hash = digest(token)
         session.token = token.encode()
@@ -360,8 +360,8 @@ class SessionManager:
         self._detached.pop(session.id, None)
         if socket is not None:
             socket.session = None
-            session.detach()
             socket.end(CloseCode.REPLACED, "resumed on another connection")
+            session.detach()
             self.steps.tell(session, SessionEvent.LOST, session.bound_at, code=CloseCode.REPLACED)
             self._forget_learned(session)
             self._table.touch(session)

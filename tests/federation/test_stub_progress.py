@@ -103,7 +103,7 @@ async def test_a_stub_that_is_never_live_is_ended_and_tried_again_until_it_is() 
         peer.token = "taken"
         await one.live()
         await one.until(lambda: peer.values == [1])
-        assert one.link.failures_in_a_row == 1
+        assert one.link.failures_in_a_row >= 1  # more, where a start takes longer than that
 
 
 @needs_deno

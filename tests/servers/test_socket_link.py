@@ -141,6 +141,7 @@ class FanOuts:
         for module in (socket_link, turn_queue):
             monkeypatch.setattr(module, "TURN_QUEUE", queue)
         monkeypatch.setattr(socket_link, "thread_time", self._clock)
+        monkeypatch.setattr(socket_link, "_CORK", socket_link._Cork())  # nothing of another test
         self.turns = Turns(lambda: True, lambda: None)
 
     def carry(self, number: int) -> None:
