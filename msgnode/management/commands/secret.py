@@ -17,7 +17,6 @@ from msgnode.console.command_base import Tool, could_not_be_done
 from msgnode.identity.encryption import encrypt
 from msgnode.identity.ports import ISSUERS_CHANGED
 from msgnode.identity.provider.clients import rotate_secret
-from msgnode.legacy.rows import replace_secret
 from msgnode.models import FormerClientSecret, Issuer, LegacyNetwork
 from msgnode.qos.models import TurnServer
 from msgnode.storage.control import post
@@ -131,6 +130,12 @@ def _of_issuer(row: Issuer, value: str) -> str:
     return ""
 
 
+def _of_legacy_network(row: LegacyNetwork, value: str) -> str:
+    from msgnode.legacy.rows import replace_secret  # loaded with the first network
+
+    return replace_secret(row, value)
+
+
 def _of_turn_server(row: TurnServer, value: str) -> str:
     row.sealed_password = encrypt(value)
     row.save(update_fields=["sealed_password"])  # read with each visit of the server
@@ -152,7 +157,7 @@ _KINDS = {
         lambda: Issuer.objects.exclude(kind=Issuer.Kind.EMBEDDED),
         "name", "client_secret", _of_issuer,
     ),
-    "legacy-network": _Kind(LegacyNetwork.objects.all, "domain", "sealed", replace_secret),
+    "legacy-network": _Kind(LegacyNetwork.objects.all, "domain", "sealed", _of_legacy_network),
     "turn-server": _Kind(TurnServer.objects.all, "name", "sealed_password", _of_turn_server),
     _CLIENT: _Kind(
         lambda: Application.objects.filter(client_type=Application.CLIENT_CONFIDENTIAL),
