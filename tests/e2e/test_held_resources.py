@@ -196,7 +196,7 @@ async def test_while_the_database_has_no_connection_left_messages_pass_and_reque
                 refused = get(node, "/api/v1/hyperties")
                 assert refused.status == 503
                 assert WORDS in refused.text
-                assert refused.seconds < 5
+                assert refused.seconds < 10
                 status, problems = told(node)
                 assert (status, WORDS in problems["database"]) == (200, True), node.log()[-3000:]
                 id_ = await one.send("update", other.runtime_url, {"value": "still here"})
