@@ -160,7 +160,7 @@ def test_a_move_that_is_ended_in_and_behind_every_table_goes_on_and_has_every_ro
         "    except Ended: pass\n"
         "print(len(moved), len(in_table), len(behind))\n"
     )
-    said = node.manage("shell", "--verbosity", "0", "-c", script).split()
+    said = node.manage("shell", "--verbosity", "0", "-c", script, seconds=300).split()
     tables, in_table, behind = map(int, said[-3:])
     assert tables == in_table > 50
     assert behind > 0.8 * tables  # some point to each other, and come together
