@@ -154,6 +154,12 @@ def test_the_audit_log_has_the_change_and_no_secret(
     assert NEW not in str(told)
 
 
+def test_where_none_is_the_list_says_so() -> None:
+    assert ran() == "Nothing here has a secret."
+    assert ran("turn-server") == "There is no turn-server."
+    assert ran("--json") == "[]"
+
+
 @pytest.mark.usefixtures("client", "network")
 def test_they_are_listed_without_being_shown() -> None:
     qos_rows.server("turn1")

@@ -77,6 +77,8 @@ class Command(Tool):
         if as_json:
             self.say_json(told)
             return
+        if not told:
+            self.stdout.write(f"There is no {kind}." if kind else "Nothing here has a secret.")
         for each in told:
             until = each["former_valid_until"]
             former = f"  (the former one until {until:%F %T}Z)" if until else ""
