@@ -281,7 +281,7 @@ def unconfirmed_bytes(transport: Any) -> int:
     waiting, raw = unsent_bytes(transport), getattr(transport, "socket", None)
     if raw is None or not sys.platform.startswith("linux"):
         return waiting
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):  # it is closed already
         (sent,) = _INT.unpack(fcntl.ioctl(raw.fileno(), termios.TIOCOUTQ, bytes(_INT.size)))
         waiting += sent
     return waiting

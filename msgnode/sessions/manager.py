@@ -122,9 +122,10 @@ class SessionManager:
         if session.state is State.PROVISIONAL:
             session.step(Event.LOSE)
             return
+        has_dropped = session.outbox.has_gap  # which the node did; what a network loses is no alarm
         self.detach(session, Event.LOSE, caller.closed_with)
         self._store.detached(session)
-        if session.outbox.has_gap:
+        if has_dropped:
             self._raise_alarm("gap", session.runtime_url, "Messages to a session were lost.")
 
     def drop(self, session: LiveSession) -> None:

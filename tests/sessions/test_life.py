@@ -1,9 +1,10 @@
-"""Sessions that end: one that cannot be ended keeps no other from it."""
+"""Sessions that end, or lose their socket: one that cannot be ended keeps no other from it."""
 
 from __future__ import annotations
 
 import gc
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.rules import Event, State
 from msgnode.sessions.session import LiveSession, SessionLimits
 from msgnode.sessions.session_factory import SessionSettings
+from tests.fakes import FakeLink
 
 
 class Store:
@@ -23,6 +25,9 @@ class Store:
 
     def closed(self, session: LiveSession, reason: str) -> None:
         self.ended.append(session.id)
+
+    def detached(self, session: LiveSession) -> None:
+        """Nobody waits for it."""
 
 
 def sessions(number: int) -> tuple[SessionManager, Store]:
@@ -91,3 +96,23 @@ def test_a_session_that_has_ended_goes_without_a_look_for_rings(ends: str, has_a
         assert over() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("is_all_received", "has_dropped", "alarms"),
+    [(True, False, 0), (False, False, 0), (True, True, 1), (False, True, 1)],
+)
+def test_a_broken_connection_leaves_a_gap_and_only_what_the_node_has_dropped_an_alarm(
+    is_all_received: bool, has_dropped: bool, alarms: int
+) -> None:
+    life, _ = sessions(1)
+    raised: list[tuple[str, ...]] = []
+    life._raise_alarm = lambda *alarm: raised.append(alarm)
+    session, link = life.sessions["0"], FakeLink()
+    socket: Any = SimpleNamespace(link=link, session=session, closed_with=0)
+    session.state = State.OPEN
+    session.attach(socket)
+    link.is_all_received, session.outbox.has_gap = is_all_received, has_dropped
+    life.lost(socket)
+    assert session.outbox.has_gap is (has_dropped or not is_all_received)
+    assert len(raised) == alarms
