@@ -166,11 +166,15 @@ class Phone(asyncio.DatagramProtocol):
         if message.method != "ACK":
             self.answer(message, 200)
 
+    def tag_in(self, request: Sip) -> str:
+        """Its tag in a call to it: another phone of the same user has another one."""
+        return f"{self.name}{self._port}{request['call-id'][:6]}"
+
     def answer(self, request: Sip, code: int, body: str = "", *more: str) -> None:
         """Answer a request; it has a tag of ours, and a contact."""
         to = request["to"]
         if code > 100 and "tag=" not in to:
-            to += f";tag={self.name}{request['call-id'][:6]}"
+            to += f";tag={self.tag_in(request)}"
         lines = [f"SIP/2.0 {code} As the test wants", *(f"Via: {v}" for v in request.all("via"))]
         lines += [f"Record-Route: {each}" for each in request.all("record-route")]
         lines += [f"From: {request['from']}", f"To: {to}", f"Call-ID: {request['call-id']}",
