@@ -392,9 +392,12 @@ async def _talk(world: World, bob: Phone, media: Sound, chromium: str) -> None:
         await browser.close()
 
 
-async def test_case_60_ten_thousand_messages_each_way_leave_memory_as_it_was(world: World) -> None:
+@pytest.mark.parametrize("number", [1_000, 10_000])
+async def test_case_60_ten_thousand_messages_each_way_leave_memory_as_it_was(
+    world: World, number: int
+) -> None:
     await world.live()
-    number, portion = length(1_000, 10_000), 100
+    portion = 100
     process = psutil.Process(world.node.pid)
     texts: list[str] = []
     async with world.alice() as alice, phone(world.server) as bob:
