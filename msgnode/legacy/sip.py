@@ -57,8 +57,7 @@ WINDOW, WINDOW_BYTES, PER_ADDRESS = 1_000, 4 * 1024 * 1024, 250
 WAIT_SECONDS, ATTEMPTS = 10.0, 3
 MAX_FINDING = 200
 """Users there that are looked up at a time."""
-_ANSWERS = {400: 400, 403: 403, 404: 404, 406: 488, 408: 480, 413: 413, 486: 486, 501: 415,
-            603: 603}  # fmt: skip
+_ANSWERS = {400: 400, 403: 403, 404: 404, 406: 488, 413: 413, 486: 486, 501: 415, 603: 603}
 """What is said there; others are 480, since a 5xx would have a proxy leave this node alone."""
 
 
@@ -115,13 +114,17 @@ class SipNetwork:
         )
         self._transactions = Transactions(
             lambda account: settings.secret.replace("{user}", account),
-            *(self._took, self._took_ack, self._took_cancel),
+            self._took,
+            lambda ack: self._dialogs.took_ack(ack),
+            lambda served: self._dialogs.took_cancel(served),
             here.refused,
             clock,
         )
         media = Rtpengine(settings.media, self._alarm_media) if settings.media else Media()
         self._media = media
-        self._dialogs = SipCalls(here, self, self._transactions, self._parties, media, clock)
+        self._dialogs: SipCalls = SipCalls(
+            here, self, self._transactions, self._parties, media, clock
+        )
         self.calls = self._dialogs.calls
         self.restores = {LENT: self.pool.restore, CALL: self.calls.restore}
         self._flow: SipFlow | None = None
@@ -322,7 +325,7 @@ class SipNetwork:
         body = text.encode(errors="replace")
         if len(body) > MAX_BODY:
             raise TooLarge(f"The text has {len(body):,} bytes, and may have {MAX_BODY:,}.")
-        name = self.name_of(message.sender)
+        name = self._parties.name_of(message.sender)
         if len(self._lines.get(target, ())) >= PER_ADDRESS:
             raise Unavailable(f"{PER_ADDRESS} messages to {target} wait for an answer.")
         self._parties.wrote(message.recipients[0], name, message.sender)
@@ -331,10 +334,6 @@ class SipNetwork:
     def subscribe(self, message: Message) -> None:
         """Refuse a request for the presence of users there."""
         raise NotSupported("A SIP network does not say who is there.")
-
-    def name_of(self, sender: str) -> str:
-        """The name that a sender of this node has there. Raises NodeError."""
-        return self._parties.name_of(sender)
 
     def request(self, method: str, target: str, name: str) -> Outgoing:
         """A request outside a call; `name` is of ours, "" for the gateway itself."""
@@ -430,12 +429,6 @@ class SipNetwork:
         self._transactions.send(self.request("OPTIONS", target, ""), said)
 
     # --- from the network -------------------------------------------------------------------------
-
-    def _took_ack(self, message: Incoming) -> None:
-        self._dialogs.took_ack(message)
-
-    def _took_cancel(self, served: Served) -> None:
-        self._dialogs.took_cancel(served)
 
     def _took(self, served: Served) -> None:
         """Take a request."""

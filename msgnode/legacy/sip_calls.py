@@ -45,7 +45,7 @@ CODES = {
     513: 413, 600: 486, 603: 403, 604: 404, 606: 488,
 }  # fmt: skip
 """What a final response is here; others are 502."""
-_ANSWERS = {400: 488, 403: 603, 404: 480, 406: 488, 408: 480, 486: 486, 488: 488, 603: 603}
+_ANSWERS = {400: 488, 403: 603, 406: 488, 486: 486, 488: 488, 603: 603}
 """What is said there; others are 480."""
 
 
@@ -106,10 +106,6 @@ class Gateway(Protocol):
 
     addresses: SipAddresses
 
-    def name_of(self, sender: str) -> str:
-        """The name that a sender of this node has there. Raises NodeError."""
-        ...
-
     def request(self, method: str, target: str, name: str) -> Outgoing:
         """A request outside a call."""
         ...
@@ -148,13 +144,14 @@ class SipCalls:
         self._media = media
         self._clock = clock
         self._dialogs: dict[str, Dialog] = {}  # by our tag
+        self._is_connected = False
 
     # --- Signalling -------------------------------------------------------------------------------
 
     def invite(self, call: Call) -> None:
         """Call a user there."""
         target = self._gateway.addresses.uri_of(call.party)
-        name = self._gateway.name_of(call.here)
+        name = self._parties.name_of(call.here)
         request = self._gateway.request("INVITE", target, name)
         said = dict(request.headers)
         dialog = Dialog(said["Call-ID"], said["From"], said["To"], target, request.account, name)
@@ -392,8 +389,12 @@ class SipCalls:
         return f"<{self._gateway.contact_of(dialog.name)}>"
 
     def _leave(self, dialog: Dialog) -> None:
-        self._transactions.send(self._request(dialog, "BYE"), lambda *_: None)
-        self._forget(dialog)
+        """End a dialog: now, or with the next flow."""
+        dialog.is_over = True
+        dialog.timers.clear()
+        if self._is_connected:
+            self._transactions.send(self._request(dialog, "BYE"), lambda *_: None)
+            self._forget(dialog)
 
     def _forget(self, dialog: Dialog) -> None:
         dialog.is_over = True
@@ -560,6 +561,7 @@ class SipCalls:
 
     def lost(self) -> None:
         """End what was beginning when the flow was lost; calls that are live stay."""
+        self._is_connected = False
         for dialog in list(self._dialogs.values()):
             if not dialog.is_live and not dialog.is_begun:
                 dialog.served = None
@@ -572,10 +574,13 @@ class SipCalls:
                     dialog.timers.pop(name, None)
 
     def begin(self) -> None:
-        """Tell each phone where this node is now, and end the calls of the worker before."""
+        """Tell each phone where this node is now, or that its call has ended meanwhile."""
+        self._is_connected = True
         self.calls.end_lost()
         for dialog in list(self._dialogs.values()):
-            if dialog.is_live and dialog.sdp and dialog.invite is None:
+            if dialog.is_over and dialog.is_live:
+                self._leave(dialog)
+            elif dialog.is_live and dialog.sdp and dialog.invite is None:
                 self._invite(dialog)
 
     def tick(self) -> None:

@@ -547,6 +547,26 @@ async def test_case_44_a_live_call_is_told_where_this_node_is_after_a_loss() -> 
         await linked.server.expect("BYE")
 
 
+async def test_case_44_a_call_that_ends_while_the_proxy_is_away_ends_there_when_it_is_back() -> (
+    None
+):
+    now = 0.0
+    async with sip_linked(clock=lambda: now) as linked:
+        invite, _ = await live_call(linked)
+        linked.server.on_register = lambda _: None
+        linked.server.cut()
+        await linked.until(lambda: linked.server.opened == 2)
+        del linked.node.users[OURS]
+        now = 6.0
+        linked.link.network.tick()
+        await linked.until(lambda: not len(linked.link.network.calls))
+        linked.server.on_register = lambda _: (200,)
+        linked.server.cut()
+        bye = await linked.server.expect("BYE")
+        assert (bye["call-id"], bye["to"]) == (invite["call-id"], f"{invite['to']};tag=t1")
+        assert len(linked.server.of("INVITE")) == 1
+
+
 async def test_case_58_calls_of_a_worker_that_died_are_hung_up_by_the_next() -> None:
     from .linked import Kept
 
