@@ -1,4 +1,7 @@
-"""Keeps tests of one `xdist_group` in one process, so that what they share is started once.
+"""What several tests share is started once, in one process, and in a time of its own.
+
+The limit of a test is not meant for what all tests share, such as the migrated database: on a busy
+machine the first test that asked for it failed at its limit, and with it all the others.
 
 pytest-xdist 3.8 writes the group behind `item._nodeid`; pytest from 9.1 on takes the id from
 elsewhere, so the groups were void: two Sparks and two pairs of workers ran where one was meant.
@@ -6,7 +9,29 @@ elsewhere, so the groups were void: two Sparks and two pairs of workers ran wher
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Generator
+from typing import Any
+
 import pytest
+
+START_SECONDS = 600.0
+"""For a fixture that tests share, with those that it asks for."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, Any, Any]:
+    """Stop the clock of the test (pytest-timeout's, which is an alarm) while others profit."""
+    left, _ = signal.getitimer(signal.ITIMER_REAL)
+    if fixturedef.scope == "function" or not left:
+        return (yield)
+    signal.setitimer(signal.ITIMER_REAL, START_SECONDS)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, left)
 
 
 @pytest.hookimpl(trylast=True)

@@ -27,6 +27,7 @@ from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 START_SECONDS = 110.0
+MIGRATE_SECONDS = 300.0  # of a hundred steps, beside other tests
 STOP_SECONDS = 120.0
 
 # Nothing of the tests' own settings, and none of the caller's, reaches the node.
@@ -67,7 +68,7 @@ class Node:
 
     def migrate(self) -> None:
         """Make the tables of the database."""
-        self.manage("migrate", "--verbosity", "0")
+        self.manage("migrate", "--verbosity", "0", seconds=MIGRATE_SECONDS)
 
     @property
     def environment(self) -> dict[str, str]:

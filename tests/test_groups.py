@@ -1,4 +1,4 @@
-"""Tests of a group share a process, whatever the versions of pytest and pytest-xdist agree on."""
+"""What tests share is started in one process, whatever pytest and xdist agree on, and in time."""
 
 from __future__ import annotations
 
@@ -16,6 +16,36 @@ def test_one_of_the_group(number, request):
     with open(request.config.rootpath / "processes", "a") as file:
         file.write(os.environ["PYTEST_XDIST_WORKER"] + " ")
 """
+
+SLOW_TO_START = """
+import threading
+import pytest
+
+@pytest.fixture(scope="session")
+def shared():
+    threading.Event().wait(1.5)
+
+@pytest.fixture
+def own(shared):
+    pass
+
+def test_the_first(own):
+    pass
+
+def test_that_hangs(own):
+    threading.Event().wait(60)
+"""
+
+
+def test_what_is_shared_takes_nothing_of_the_time_of_the_first_test(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    pytester.makepyfile(SLOW_TO_START)
+    plugins = ("-p", "pytest_timeout", "-p", "tests.groups", "-p", "no:cacheprovider")
+    done = pytester.runpytest_subprocess("--timeout", "1", *plugins)
+    done.assert_outcomes(passed=1, failed=1)
 
 
 def test_a_group_runs_in_one_process(
