@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -114,6 +115,19 @@ def test_the_sums_are_signed_and_a_changed_file_is_noticed(
     with (out / "SHA256SUMS").open("a") as sums:
         sums.write("\n")
     assert not _verifies(out)
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "messaging_node-1.0.0.requirements.lock"])
+def test_the_page_installs_by_the_lock_of_a_checkout_and_by_that_of_a_release(
+    tmp_path: Path, name: str
+) -> None:
+    for other in (name, "requirements.txt", "requirements-dev.lock"):
+        (tmp_path / other).touch()
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    named = re.findall(r"--require-hashes .*?-r (\S+)", page)
+    assert len(named) == 3
+    for each in named:
+        assert [path.name for path in tmp_path.glob(each)] == [name]
 
 
 def _check(out: Path) -> int:
