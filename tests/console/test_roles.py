@@ -49,6 +49,7 @@ PAGES = {
     "msgnode_worker_even_out": "msgnode.change_session",
     "msgnode_worker_drain_one": "msgnode.change_session",
     "msgnode_apikey_rotate": "msgnode.change_apikey",
+    "oauth2_provider_application_rotate": "oauth2_provider.change_application",
     "auth_user_password_change": "auth.change_user",
 }
 POSTED = frozenset(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
@@ -29,6 +30,7 @@ from msgnode.models import (
     Peer,
 )
 from msgnode.qos import turn_state
+from tests.console.test_edited_lists import as_posted
 from tests.qos import rows as qos_rows
 
 pytestmark = pytest.mark.django_db
@@ -97,6 +99,34 @@ def test_a_client_of_the_provider_has_two_secrets_for_a_day() -> None:
     assert (introspects(second), introspects(third)) == (403, 200)
     kept = [*Application.objects.values(), *FormerClientSecret.objects.values()]
     assert not [secret for secret in (OLD, second, third) if secret in str(kept)]
+
+
+def test_an_operator_gives_a_client_a_new_secret_on_its_page(
+    client: Application, operator: Client
+) -> None:
+    page = f"/admin/oauth2_provider/application/{client.pk}/"
+    assert f"{page}rotate/" in operator.get(f"{page}change/").content.decode()
+    form = as_posted(operator.get(f"{page}rotate/").content.decode())
+    assert introspects(OLD) == 200, "asking changes nothing"
+    told = operator.post(f"{page}rotate/", form, follow=True).content.decode()
+    found = re.search(r"Client server, secret (\w+) \(shown only this once\)", told)
+    assert found is not None
+    assert (introspects(OLD), introspects(found[1])) == (200, 200)
+    entry = AuditEntry.objects.get(action="application.change", actor="operator")
+    assert entry.after["client_secret"] == "••• (new)"
+    assert found[1] not in str(list(AuditEntry.objects.values()))
+    assert found[1] not in operator.get(f"{page}change/").content.decode()
+    again = operator.post(f"{page}rotate/", form, follow=True).content.decode()
+    assert "Changed since you opened the page" in again
+    assert (introspects(OLD), introspects(found[1])) == (200, 200), "a colleague's page ends none"
+
+
+def test_what_has_no_secret_is_offered_none(client: Application, operator: Client) -> None:
+    page = f"/admin/oauth2_provider/application/{client.pk}/"
+    Application.objects.update(client_type="public")
+    assert "rotate/" not in operator.get(f"{page}change/").content.decode()
+    assert operator.post(f"{page}rotate/").status_code == 403
+    assert not FormerClientSecret.objects.exists()
 
 
 def test_the_former_secret_of_a_client_is_of_no_use_to_another(client: Application) -> None:
