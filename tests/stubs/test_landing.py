@@ -49,6 +49,34 @@ def test_what_is_hidden_is_not_seen(visit: Callable[..., Any]) -> None:
     assert page.locator("[hidden]:visible").count() == 0
 
 
+HEAD = """
+(domain) => {
+  document.querySelector(".domain").textContent = domain;
+  const box = (name) => document.querySelector(name).getBoundingClientRect().toJSON();
+  return [box(".brand"), box(".account"), box(".top nav")];
+}
+"""
+
+
+@pytest.mark.parametrize("domain", ["localhost", "messaging.a-rather-long-name.example.org"])
+def test_name_and_log_in_are_one_line_and_cover_nothing_of_the_menu(
+    browser: Any, node: Node, domain: str
+) -> None:
+    page = browser.new_page()
+    page.goto(f"http://127.0.0.1:{node.port}/")
+    page.wait_for_selector("#person-button:visible")
+    for width in (390, 1024, 1440):
+        page.set_viewport_size({"width": width, "height": 844})
+        brand, account, menu = page.evaluate(HEAD, domain)
+        assert brand["right"] <= account["left"] <= account["right"] <= width, width
+        assert abs(brand["top"] + brand["bottom"] - account["top"] - account["bottom"]) < 12, width
+        is_beside = brand["right"] <= menu["left"] and menu["right"] <= account["left"]
+        assert is_beside or menu["top"] >= account["bottom"], width
+        edge = page.evaluate("document.querySelector('.hero').getBoundingClientRect().right")
+        assert account["right"] == pytest.approx(edge, abs=1), width
+    page.close()
+
+
 def bob_sees(page: Any, field: str, text: str) -> None:
     page.wait_for_selector(f"#copy [data-field={field}]:text-is({text!r})")
 
