@@ -49,6 +49,7 @@ _TESTS = "msgnode/runtime/python/tests"
 _SHARED = {
     "msgnode/runtime/js/tests/bus-cases.jsonl": f"{_TESTS}/test_buses.py",
     "msgnode/runtime/js/tests/p2p-cases.jsonl": f"{_TESTS}/test_p2p.py",
+    "msgnode/runtime/js/tests/resolver-cases.jsonl": f"{_TESTS}/test_resolver.py",
     "msgnode/runtime/js/tests/syncher-cases.jsonl": f"{_TESTS}/syncher/test_cases.py",
     "tests/stubs/protostub-cases.jsonl": "tests/stubs/test_python_stub.py",
 }

@@ -14,7 +14,7 @@ Rules
 - A dead sandbox is started again after a back-off, under the same stub URL; what was asked through
   it is answered 503.
 - What does not fit the queue of a destination is answered 503; what waited for a load that failed
-  gets that load's code.
+  gets that load's code; what is larger than the descriptor's `maxFrame`, 413.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from .destinations import Destination, NoDestination, destination
 from .inbound import InboundCheck
 from .loader import Loader, LoadError
 from .message_bus import MessageBus
-from .messages import Message, copy_of
+from .messages import Message, copy_of, size_of
 from .sandbox import SandboxError
 from .settings import Settings
 from .stub_list import STATES, USABLE, StubEntry, StubList, back_off, status_of
 
 MAX_LOADS = 100  # domains that are looked up at a time
+MARKS_SIZE = 256  # bytes of what a stub adds to a message
 
 
 class Resolver:
@@ -71,15 +72,15 @@ class Resolver:
         if entry.status == "deployment-failed" and now < entry.retry_at:
             if self._has_node(entry):
                 return self._send_home(message, size)
-            self._refuse(entry, message, entry.code, entry.desc)
+            self.bus.refuse(message, entry.code, entry.desc)
             return ""
         if not entry.has_room(size):
             text = f"Too many messages wait for the stub of {entry.domain}."
-            self._refuse(entry, message, 503, text)
+            self.bus.refuse(message, 503, text)
             return ""
         if entry.task is None and self._loading >= MAX_LOADS:
             text = f"Too many domains are being looked up; {entry.domain} is not."
-            self._refuse(entry, message, 503, text)
+            self.bus.refuse(message, 503, text)
             return ""
         entry.wait(message, size)
         if entry.task is None:
@@ -95,26 +96,26 @@ class Resolver:
         return entry
 
     def _hand(self, entry: StubEntry, message: Message) -> bool:
+        most = entry.max_frame
+        if most and size_of(message) > most - MARKS_SIZE:
+            text = f"The message is larger than the {most} bytes that {entry.domain} takes."
+            self.bus.refuse(message, 413, text)
+            return False
         entry.sent(message, self._now())
         if entry.stub is not None and entry.stub.post(message):
             return True
         if entry.open.pop((message["from"], str(message["id"])), None) is not None:
-            self._refuse(entry, message, 503, f"The stub of {entry.domain} has ended.")
+            self.bus.refuse(message, 503, f"The stub of {entry.domain} has ended.")
         return False
 
     def _send_to_failed(self, entry: StubEntry, message: Message, now: float) -> str:
         if now < entry.retry_at:
             text = entry.desc or f"The stub of {entry.domain} has failed."
-            self._refuse(entry, message, 503, text)
+            self.bus.refuse(message, 503, text)
             return ""
         entry.retry_at = now + back_off(self.settings.retry_load, entry.failures)
         self.spawn(self._connect(entry))
         return entry.url if self._hand(entry, message) else ""
-
-    def _refuse(self, entry: StubEntry, message: Message, code: int, text: str) -> None:
-        if entry.kind == "idp-proxy" and code not in (503, 504):
-            code = 404
-        self.bus.refuse(message, code, text)
 
     def _has_node(self, entry: StubEntry) -> bool:
         """Whether the home node stands in for a stub that cannot be loaded."""
@@ -204,7 +205,7 @@ class Resolver:
                 self._send_home(message, copy_of(message)[1])
         else:
             for message in entry.take_waiting():
-                self._refuse(entry, message, code, text)
+                self.bus.refuse(message, code, text)
 
     def receiver(self, entry: StubEntry, url: str) -> Callable[[Any], None]:
         """What takes the messages of a stub."""
@@ -282,7 +283,7 @@ class Resolver:
         """Answer what was asked through a stub that is no more."""
         while entry.open:
             _, (message, _) = entry.open.popitem(last=False)
-            self._refuse(entry, message, 503, text)
+            self.bus.refuse(message, 503, text)
 
     async def stop(self, stub: Any) -> None:
         """Disconnect a stub; one that does not is killed."""
@@ -324,7 +325,7 @@ class Resolver:
         entries = list(self.stubs)
         for entry in entries:
             for message in entry.take_waiting():
-                self._refuse(entry, message, 503, "The runtime closes.")
+                self.bus.refuse(message, 503, "The runtime closes.")
         stubs = [entry.stub for entry in entries if entry.stub is not None]
         await asyncio.gather(*(self.stop(stub) for stub in stubs))
         for entry in entries:

@@ -108,6 +108,13 @@ class StubEntry:
     is_replaced: bool = False
     due_since: float = 0.0
 
+    @property
+    def max_frame(self) -> int:
+        """Most bytes of a message that its node takes, 0 if the descriptor does not say."""
+        configuration = self.descriptor.configuration if self.descriptor else {}
+        most = configuration.get("maxFrame", configuration.get("max_frame", 0))
+        return most if isinstance(most, int) else 0
+
     def enter(self, status: str, desc: str) -> None:
         """It is in another state now."""
         self.status, self.desc = status, desc

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 STEP = 0.5  # seconds between which what is due happens
 
@@ -12,7 +13,7 @@ class FakeClock:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._now = self._loop.time()
+        self._now = float(math.ceil(self._loop.time()))  # halves of a second are exact
         self._loop.time = lambda: self._now  # type: ignore[method-assign]
 
     async def turn(self, seconds: float) -> None:

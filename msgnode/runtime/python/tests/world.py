@@ -11,6 +11,7 @@ from msgnode.runtime.python.descriptor import digest_of
 from msgnode.runtime.python.faults import Fault
 from msgnode.runtime.python.message_bus import MessageBus
 from msgnode.runtime.python.messages import Message
+from msgnode.runtime.python.minibus import MiniBus
 from msgnode.runtime.python.resolver import Resolver
 from msgnode.runtime.python.settings import Settings
 
@@ -83,17 +84,70 @@ def descriptor(source: str = ECHO, **changed: Any) -> dict[str, Any]:
     return {name: value for name, value in entry.items() if value is not None}
 
 
+class Puppet:
+    """A stub that does what a test says."""
+
+    started: list[Puppet] = []
+    way = ""
+    """What stubs do by themselves: answer, or loop."""
+
+    def __init__(self, url: str, bus: MiniBus, config: dict[str, Any]) -> None:
+        self.url, self.bus, self.config = url, bus, config
+        self.sent: list[Message] = []
+        self.calls: list[list[Any]] = []
+        self.read = 0  # of what was sent
+        bus.add_listener("*", self._take)
+        self.started.append(self)
+        self.say("created")
+
+    def say(self, value: str, desc: str = "") -> None:
+        body = {"value": value, "desc": desc}
+        status = f"{self.url}/status"
+        self.bus.post_message({"type": "update", "from": self.url, "to": status, "body": body})
+
+    def _take(self, message: Message) -> None:
+        head = {"id": message["id"], "type": "response", "from": message["to"]}
+        head["to"] = message["from"]
+        if message["to"].startswith("domain://idm."):
+            self.bus.post_message({**head, "body": {"code": 404}})
+            return
+        self.sent.append(message)
+        if self.way == "loop":
+            self.bus.post_message({**message})
+        elif self.way and message["type"] != "response":
+            self.bus.post_message({**head, "body": {"code": 200}})
+
+    async def connect(self, *identity: Any) -> None:
+        self.calls.append(["connect", *(each for each in identity if each is not None)])
+        self.say("in-progress")
+        self.say("live")
+
+    async def disconnect(self) -> None:
+        self.calls.append(["disconnect"])
+        self.say("disconnected")
+
+
+class SlowPuppet(Puppet):
+    """One that takes its time to connect."""
+
+    async def connect(self, *identity: Any) -> None:
+        self.calls.append(["connect"])
+        await asyncio.sleep(60)
+
+
 Answer = dict[str, Any] | tuple[int, dict[str, str], bytes] | None
 
 
 class FakeCatalogue:
     """An HTTP server on the loopback. `entries[path]` is a descriptor, an answer (status, headers,
-    body), None for 404, or missing for 404; `hangs` holds all answers back."""
+    body), None for 404, or missing for 404; `hangs` holds all answers back, `held` those of a
+    domain until its event."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Answer] = {}
         self.asked: list[str] = []
         self.hangs = False
+        self.held: dict[str, asyncio.Event] = {}
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
 
@@ -130,6 +184,8 @@ class FakeCatalogue:
         self.asked.append(f"{method} {path}")
         if self.hangs:
             return
+        if (held := self.held.get(path.split("/")[1])) is not None:
+            await held.wait()
         entry = self.entries.get(path)
         status, headers, body = 200, {"Content-Type": "application/json"}, b"{}"
         if entry is None:
