@@ -34,9 +34,7 @@ from .transport import LinkTransport
 MOST_WATCHED = 50_000
 MOST_MISSED = 10_000
 UNUSED_SECONDS = 300.0
-"""A name that nothing is sent to is watched for this long, or twice as long at most."""
-_LOOKED = ""
-"""Stands among the watched names, in the order of their use, where they were last looked at."""
+"""A name that nothing is sent to is watched for this long."""
 
 
 class Interest:
@@ -56,25 +54,27 @@ class Interest:
         self._remotes = remotes
         self._epoch = transport.me.epoch
         self._transport = transport
-        self._watched: OrderedDict[str, bool] = OrderedDict()  # -> whether all have said who
-        self._looked_at = monotonic()
+        self._now = monotonic()  # of the last look: exact enough, and costs a message nothing
+        self._watched: OrderedDict[str, float] = OrderedDict()  # -> when it was last used, in order
+        self._known: set[str] = set()  # of the watched: where all have said who is there
         self._missed: OrderedDict[str, frozenset[str]] = OrderedDict()  # -> sessions that did not
         self._unanswered: OrderedDict[str, None] = OrderedDict()  # a response was dropped
 
     def hears(self, address: str) -> bool:
         """Whether the table has everybody at an address, and those that hold what is above it."""
-        watched = self._watched
         if not self._transport.hears_all:
             return False
+        watched, known, now = self._watched, self._known, self._now
         for name in names_of(address):
-            if not watched.get(name, False):
+            if name not in known:
                 return False
+            watched[name] = now
             watched.move_to_end(name)
         return True
 
     def knows(self, name: str) -> bool:
         """Whether the table has everybody at exactly this name who was there when it was asked."""
-        return self._watched.get(name, False)
+        return name in self._known
 
     def may_miss(self, address: str) -> bool:
         """Whether somebody may listen to an address who is not in the table."""
@@ -91,7 +91,7 @@ class Interest:
     @property
     def watched(self) -> Collection[str]:
         """The watched names."""
-        return self._watched.keys() - {_LOOKED}
+        return list(self._watched)
 
     @property
     def missed(self) -> list[str]:
@@ -117,19 +117,25 @@ class Interest:
 
     def expect(self, name: str) -> None:
         """Accept announcements about a name from now on."""
-        self._watched.setdefault(name, False)
+        self._use(name)
+
+    def _use(self, name: str) -> None:
+        self._watched[name] = self._now
         self._watched.move_to_end(name)
 
     def expect_all(self, names: Iterable[str]) -> list[str]:
         """Accept announcements about several names; return those that are not completely known."""
-        return [each for each in names if not self._watched.setdefault(each, False)]
+        wanted = list(names)
+        for each in wanted:
+            self._watched.setdefault(each, self._now)
+        return [each for each in wanted if each not in self._known]
 
     def know(self, name: str) -> None:
         """Note that the table has everybody at a name, and that every change is announced."""
         if name not in self._watched:
             return
-        self._watched[name] = True
-        self._watched.move_to_end(name)
+        self._known.add(name)
+        self._use(name)
         if not self._transport.hears_all:
             return
         missed: dict[RemoteSession, None] = {}
@@ -149,9 +155,7 @@ class Interest:
 
     def doubt(self, names: Iterable[str]) -> None:
         """Note that who is at these names may have changed: query again when needed."""
-        for name in names:
-            if name in self._watched:
-                self._watched[name] = False
+        self._known.difference_update(names)
 
     def miss(self, address: str) -> None:
         """Note that a message to the address reaches only the listeners that are known."""
@@ -167,23 +171,18 @@ class Interest:
             self._unanswered.popitem(last=False)
 
     def look_after(self) -> None:
-        """Stop watching some of the names that nothing was sent to since the last look but one."""
-        if monotonic() - self._looked_at < UNUSED_SECONDS:
-            return
-        for name in list(islice(self._watched, AT_ONCE)) if _LOOKED in self._watched else ():
+        """Stop watching names that nothing was sent to for a while, some at a time."""
+        self._now = monotonic()
+        oldest = list(islice(self._watched.items(), AT_ONCE))
+        unused = [name for name, used in oldest if self._now - used >= UNUSED_SECONDS]
+        for name in unused:
             self._unwatch(name)
-            if name == _LOOKED:
-                break
-        if _LOOKED in self._watched:
+        if len(unused) == AT_ONCE:
             asyncio.get_running_loop().call_soon(self.look_after)
-        else:
-            self._looked_at = monotonic()
-            self._watched[_LOOKED] = False
 
     def _unwatch(self, name: str) -> None:
         del self._watched[name]
-        if name == _LOOKED:
-            return
+        self._known.discard(name)
         self._directory.release(Kind.NAME, name, WATCHES + self._epoch)
         if not self._own.holds(name):
             for other, dropped in self.evict(name).items():
