@@ -21,7 +21,7 @@ import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 _HOME = str(Path(__file__).resolve().parent.parent)
 sys.path[:] = [_HOME, *(path for path in sys.path if path not in (_HOME, f"{_HOME}/spark"))]
@@ -157,6 +157,14 @@ def _unfinished(classes: Path) -> Path:
     return classes.with_suffix(".unfinished")
 
 
+class Ledgers(NamedTuple):
+    """What is rolled up, by hour, day and month."""
+
+    hours: Ledger
+    days: Ledger
+    months: Ledger
+
+
 def make(
     spark: SparkSession,
     kind: Kind,
@@ -175,7 +183,8 @@ def make(
     """
     raw = Storage(f"{record.rstrip('/')}/raw")
     rolled = Storage(f"{record.rstrip('/')}/roll-up")
-    book, by_day, by_month = Ledger(rolled), Ledger(rolled, DAYS), Ledger(rolled, MONTHS)
+    ledgers = Ledgers(Ledger(rolled), Ledger(rolled, DAYS), Ledger(rolled, MONTHS))
+    book = ledgers.hours
     begun = _begun(kind, start, end)
     oldest = start - LATE
     if kind is not Kind.HOURLY:
@@ -186,23 +195,14 @@ def make(
     stale = rolling.stale_hours(raw, book, oldest, start)
     stale |= rolling.stale_hours(raw, book, start, last, again=again)
     rows = rolling.roll_up(spark, raw, book, stale, run, lambda s, step: progress(s * 0.6, step))
-    if kind is not Kind.HOURLY:
-        progress(0.6, "adding up days")
-        _add_up_days(spark, book, by_day, tiers.stale(book, by_day, oldest, last), run)
-    if kind in (Kind.MONTHLY, Kind.YEARLY):  # each month once, and not twelve at the year's end
-        progress(0.65, "adding up months")
-        tiers.roll_up(spark, by_day, by_month, tiers.stale(by_day, by_month, oldest, last), run)
+    _add_up(spark, kind, ledgers, (oldest, last), run, progress)
     progress(0.7, "making reports")
     _compile(spark, False)
     if kind is Kind.HOURLY:
         # All of the last day: a daily run may have rolled hours up that have no report yet.
         made = figures.hourly(spark, book, min([start - LAST_DAY, *stale]), last, home)
     else:
-        tier = by_month if kind is Kind.YEARLY else by_day
-        made = []
-        for number, period in enumerate(begun):
-            progress(0.7 + 0.2 * number / len(begun), f"making report {number + 1} of {len(begun)}")
-            made.append(figures.of_period(spark, book, tier, kind, period, home))
+        made = _of_periods(spark, kind, ledgers, begun, home, progress)
     _compile(spark, True)
     progress(0.9, "compacting")
     over = datetime.now(UTC) - timedelta(hours=2)
@@ -214,13 +214,43 @@ def make(
         "hours_compacted": compacted.hours,
         "not_compacted": compacted.fault,
         "damaged": figures.damaged_files(damaged),
-        "damaged_ledgers": [
-            *book.damaged_files(),
-            *by_day.damaged_files(),
-            *by_month.damaged_files(),
-        ],
+        "damaged_ledgers": [name for ledger in ledgers for name in ledger.damaged_files()],
         "reports": made,
     }
+
+
+def _add_up(
+    spark: SparkSession,
+    kind: Kind,
+    ledgers: Ledgers,
+    span: tuple[datetime, datetime],
+    run: str,
+    progress: rolling.Progress,
+) -> None:
+    """Add up the days of a span, and its months, as far as reports of this kind need them."""
+    hours, days, months = ledgers
+    if kind is not Kind.HOURLY:
+        progress(0.6, "adding up days")
+        _add_up_days(spark, hours, days, tiers.stale(hours, days, *span), run)
+    if kind in (Kind.MONTHLY, Kind.YEARLY):  # each month once, and not twelve at the year's end
+        progress(0.65, "adding up months")
+        tiers.roll_up(spark, days, months, tiers.stale(days, months, *span), run)
+
+
+def _of_periods(
+    spark: SparkSession,
+    kind: Kind,
+    ledgers: Ledgers,
+    begun: list[datetime],
+    home: str,
+    progress: rolling.Progress,
+) -> list[dict[str, Any]]:
+    tier = ledgers.months if kind is Kind.YEARLY else ledgers.days
+    made = []
+    for number, period in enumerate(begun):
+        progress(0.7 + 0.2 * number / len(begun), f"making report {number + 1} of {len(begun)}")
+        made.append(figures.of_period(spark, ledgers.hours, tier, kind, period, home))
+    return made
 
 
 def _add_up_days(

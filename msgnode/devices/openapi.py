@@ -29,6 +29,17 @@ def describe_devices(result: dict[str, Any], **_: Any) -> dict[str, Any]:
 
 
 def _paths() -> dict[str, Any]:
+    resources = {method.lower(): _resource(verb) for method, verb in VERBS.items()}
+    return {
+        **_sessions(),
+        **_messages(),
+        **_events(),
+        **_webhook_and_push(),
+        f"{ROOT}/resources/{{address}}": resources,
+    }
+
+
+def _sessions() -> dict[str, Any]:
     return {
         f"{ROOT}/sessions": {
             "post": _operation(
@@ -53,6 +64,11 @@ def _paths() -> dict[str, Any]:
                 {"204": {"description": "Closed"}},
             ),
         },
+    }
+
+
+def _messages() -> dict[str, Any]:
+    return {
         f"{ROOT}/messages": {
             "post": _operation(
                 "postDeviceMessages",
@@ -81,6 +97,11 @@ def _paths() -> dict[str, Any]:
                 also=("400", "404", "413", "422"),
             )
         },
+    }
+
+
+def _events() -> dict[str, Any]:
+    return {
         f"{ROOT}/events": {
             "get": _operation(
                 "streamDeviceEvents",
@@ -111,6 +132,11 @@ def _paths() -> dict[str, Any]:
                 also=("400",),
             )
         },
+    }
+
+
+def _webhook_and_push() -> dict[str, Any]:
+    return {
         f"{ROOT}/webhook": {
             "put": _operation(
                 "setDeviceWebhook",
@@ -155,9 +181,6 @@ def _paths() -> dict[str, Any]:
                 security=[],
                 refusals=("403", "404", "503"),
             )
-        },
-        f"{ROOT}/resources/{{address}}": {
-            method.lower(): _resource(verb) for method, verb in VERBS.items()
         },
     }
 

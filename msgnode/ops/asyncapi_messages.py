@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from django.conf import settings
@@ -18,70 +18,111 @@ from msgnode.sessions.handshake import ADDRESS as SESSION
 MEDIA_TYPE = "application/json"
 Schema = dict[str, Any]
 
+_DONE = {"code": 200}
+_TEXT: Schema = {"type": "string"}
+_HELD: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_HELD}
+_HELD_OR_LIST: Schema = {"oneOf": [_HELD, {"type": "array", "items": _HELD}]}
+
+
+class _Example(NamedTuple):
+    """Who is who in the examples."""
+
+    runtime: str
+    node: str
+    hyperty: str
+    changes: str
+    token: str = "0f3c7e52b1"  # noqa: S105 (of an example)
+
+    @property
+    def session(self) -> str:
+        """The URL of the runtime's session."""
+        return f"{self.runtime}/{self.token}"
+
 
 def message_components() -> dict[str, Any]:
     """Every message, with an example of this node's domain."""
     domain = settings.DOMAIN
-    runtime, node = f"runtime://{domain}/r1", f"domain://msg-node.{domain}"
-    token = "0f3c7e52b1"  # noqa: S105 (of an example)
-    allocation, manager = f"{node}/{NAMES[0]}", f"{node}/sm"
-    hyperty, changes = f"hyperty://{domain}/h1", f"comm://{domain}/o1/changes"
-
-    def said(type_: str, sender: str, to: str, body: dict[str, Any]) -> dict[str, Any]:
-        return {"id": 1, "type": type_, "from": sender, "to": to, "body": body}
-
-    def told(sender: str, to: str, body: dict[str, Any]) -> dict[str, Any]:
-        return said("response", sender, to, body)
-
-    well = {"code": 200}
-    refused = {"code": 404, "desc": "Nobody listens.", "description": "Nobody listens."}
-    opened = {**well, "runtimeToken": token}
-    block = {"scheme": "hyperty", "value": {"number": 1}}
-    made = {**well, "value": {"allocated": [hyperty]}}
+    example = _Example(
+        runtime=f"runtime://{domain}/r1",
+        node=f"domain://msg-node.{domain}",
+        hyperty=f"hyperty://{domain}/h1",
+        changes=f"comm://{domain}/o1/changes",
+    )
     return {
-        "open": _message("Begin", "SessionFrame", said("open", runtime, SESSION, {})),
+        **_of_sessions(example),
+        **_of_addresses(example),
+        **_of_runtimes(example),
+        **_of_streams(),
+    }
+
+
+def _of_sessions(example: _Example) -> dict[str, Any]:
+    runtime, session = example.runtime, example.session
+    opened = {**_DONE, "runtimeToken": example.token}
+    return {
+        "open": _message("Begin", "SessionFrame", _said("open", runtime, SESSION, {})),
         "reopen": _message(
             "Go on; `from` is the session URL, <runtime URL>/<runtimeToken>", "SessionFrame",
-            said("re-open", f"{runtime}/{token}", SESSION, {}),
+            _said("re-open", session, SESSION, {}),
         ),
-        "close": _message(
-            "End", "SessionFrame", said("close", f"{runtime}/{token}", SESSION, {})
-        ),
+        "close": _message("End", "SessionFrame", _said("close", session, SESSION, {})),
         "sessionOpened": _message(
-            "The session is open", "SessionOpened", told(SESSION, runtime, opened)
-        ),
-        "allocate": _message(
-            "Addresses are asked for", "AllocationRequest",
-            said("create", runtime, allocation, block),
-        ),
-        "allocated": _message(
-            "The addresses", "AllocationAnswer", told(allocation, runtime, made)
-        ),
-        "release": _message(
-            "Addresses are given back", "ReleaseRequest",
-            said("delete", runtime, allocation, {"resource": hyperty}),
-        ),
-        "subscribe": _message(
-            "Addresses to hear", "SubscriptionRequest",
-            said("subscribe", runtime, manager, {"resources": [changes]}),
-        ),
-        "unsubscribe": _message(
-            "Addresses to hear no longer", "SubscriptionRequest",
-            said("unsubscribe", runtime, manager, {"resources": [changes]}),
-        ),
-        "done": _message("Done", "Done", told(manager, runtime, well)),
-        "refusal": _message("It was refused", "Refusal", told(hyperty, runtime, refused)),
-        "message": _message(
-            "Any message of a runtime", "Message",
-            said("update", changes.removesuffix("/changes"), changes, {"value": "hello"}),
-        ),
-        "response": _message(
-            "An answer of a runtime", "Response", told(hyperty, runtime, {**well, "value": 1})
+            "The session is open", "SessionOpened", _told(SESSION, runtime, opened)
         ),
         "gap": _message(
             "Messages to the session were lost", "Gap",
-            said("update", node, f"{runtime}/status", {"value": "gap"}),
+            _said("update", example.node, f"{runtime}/status", {"value": "gap"}),
         ),
+    }  # fmt: skip
+
+
+def _of_addresses(example: _Example) -> dict[str, Any]:
+    runtime, hyperty, changes = example.runtime, example.hyperty, example.changes
+    allocation, manager = f"{example.node}/{NAMES[0]}", f"{example.node}/sm"
+    block = {"scheme": "hyperty", "value": {"number": 1}}
+    made = {**_DONE, "value": {"allocated": [hyperty]}}
+    return {
+        "allocate": _message(
+            "Addresses are asked for", "AllocationRequest",
+            _said("create", runtime, allocation, block),
+        ),
+        "allocated": _message(
+            "The addresses", "AllocationAnswer", _told(allocation, runtime, made)
+        ),
+        "release": _message(
+            "Addresses are given back", "ReleaseRequest",
+            _said("delete", runtime, allocation, {"resource": hyperty}),
+        ),
+        "subscribe": _message(
+            "Addresses to hear", "SubscriptionRequest",
+            _said("subscribe", runtime, manager, {"resources": [changes]}),
+        ),
+        "unsubscribe": _message(
+            "Addresses to hear no longer", "SubscriptionRequest",
+            _said("unsubscribe", runtime, manager, {"resources": [changes]}),
+        ),
+        "done": _message("Done", "Done", _told(manager, runtime, _DONE)),
+    }  # fmt: skip
+
+
+def _of_runtimes(example: _Example) -> dict[str, Any]:
+    runtime, hyperty, changes = example.runtime, example.hyperty, example.changes
+    refused = {"code": 404, "desc": "Nobody listens.", "description": "Nobody listens."}
+    return {
+        "message": _message(
+            "Any message of a runtime", "Message",
+            _said("update", changes.removesuffix("/changes"), changes, {"value": "hello"}),
+        ),
+        "response": _message(
+            "An answer of a runtime", "Response", _told(hyperty, runtime, {**_DONE, "value": 1})
+        ),
+        "refusal": _message("It was refused", "Refusal", _told(hyperty, runtime, refused)),
+    }  # fmt: skip
+
+
+def _of_streams() -> dict[str, Any]:
+    end = {"code": {"enum": sorted(CLOSE_CODES)}, "reason": {"type": "string"}}
+    return {
         "streamGap": {
             "name": "gap",
             "title": "Messages to the device were lost",
@@ -90,13 +131,17 @@ def message_components() -> dict[str, Any]:
         "streamEnd": {
             "name": "close",
             "title": "The last event, as a WebSocket is closed",
-            "payload": {
-                "type": "object",
-                "required": ["code"],
-                "properties": {"code": {"enum": sorted(CLOSE_CODES)}, "reason": {"type": "string"}},
-            },
+            "payload": {"type": "object", "required": ["code"], "properties": end},
         },
-    }  # fmt: skip
+    }
+
+
+def _said(type_: str, sender: str, to: str, body: dict[str, Any]) -> dict[str, Any]:
+    return {"id": 1, "type": type_, "from": sender, "to": to, "body": body}
+
+
+def _told(sender: str, to: str, body: dict[str, Any]) -> dict[str, Any]:
+    return _said("response", sender, to, body)
 
 
 def _message(title: str, schema: str, example: dict[str, Any]) -> dict[str, Any]:
@@ -114,11 +159,17 @@ def _message(title: str, schema: str, example: dict[str, Any]) -> dict[str, Any]
 
 def schemas() -> dict[str, Schema]:
     """What is in the messages."""
-    address = {"type": "string", "minLength": 1, "maxLength": MAX_LENGTH}
-    held = {"type": "string", "minLength": 1, "maxLength": MAX_HELD}
-    texts = {"oneOf": [held, {"type": "array", "items": held}]}
     node = f"domain://msg-node.{settings.DOMAIN}"
-    allocation = [f"{node}/{name}" for name in NAMES]
+    return {
+        **_envelope_schemas(),
+        **_session_schemas(node),
+        **_allocation_schemas([f"{node}/{name}" for name in NAMES]),
+        **_subscription_schemas(f"{node}/sm"),
+    }
+
+
+def _envelope_schemas() -> dict[str, Schema]:
+    titles = "; ".join(f"{code}: {error.explanation.title}" for code, error in ERRORS.items())
     return {
         "Id": {
             "description": "Given back in the answer exactly as it was written.",
@@ -128,7 +179,7 @@ def schemas() -> dict[str, Schema]:
                 {"type": "boolean"},
             ],
         },
-        "Address": address,
+        "Address": {"type": "string", "minLength": 1, "maxLength": MAX_LENGTH},
         "Message": _envelope({
             "type": {
                 "type": "string",
@@ -140,76 +191,25 @@ def schemas() -> dict[str, Schema]:
         "Response": _envelope({"type": {"const": "response"}}, body={
             "type": "object", "properties": {"code": {"type": ["integer", "string"]}},
         }),
-        "SessionFrame": _envelope({
-            "type": {"enum": ["open", "re-open", "close"]}, "to": {"const": SESSION},
-        }),
-        "SessionOpened": _answer({"runtimeToken": {"type": "string"}}),
         "Done": _answer({}),
         "Refusal": _envelope({"type": {"const": "response"}}, body={
             "type": "object",
             "required": ["code"],
             "properties": {
-                "code": {
-                    "enum": sorted(ERRORS),
-                    "description": "; ".join(
-                        f"{code}: {error.explanation.title}" for code, error in ERRORS.items()
-                    ),
-                },
-                "desc": {"type": "string"},
-                "description": {"type": "string"},
+                "code": {"enum": sorted(ERRORS), "description": titles},
+                "desc": _TEXT,
+                "description": _TEXT,
             },
         }),
-        "AllocationRequest": _envelope(
-            {"type": {"const": "create"}, "to": {"enum": allocation}},
-            body={
-                "type": "object",
-                "properties": {
-                    "scheme": {
-                        "type": "string",
-                        "default": DEFAULT_SCHEME,
-                        "examples": list(SCHEMES),
-                        "description": "One of the examples, or one that has an address pool.",
-                    },
-                    "value": {
-                        "type": "object",
-                        "properties": {
-                            "number": {
-                                "type": "integer", "minimum": 0, "default": 1,
-                                "maximum": limits()["MAX_ADDRESSES_PER_REQUEST"],
-                            },
-                            "allocationKey": {"type": "string", "maxLength": MAX_KEY},
-                        },
-                    },
-                },
-            },
-        ),
-        "AllocationAnswer": _answer({
-            "value": {
-                "type": "object",
-                "required": ["allocated"],
-                "properties": {"allocated": {"type": "array", "items": held}},
-            },
+    }  # fmt: skip
+
+
+def _session_schemas(node: str) -> dict[str, Schema]:
+    return {
+        "SessionFrame": _envelope({
+            "type": {"enum": ["open", "re-open", "close"]}, "to": {"const": SESSION},
         }),
-        "ReleaseRequest": _envelope(
-            {"type": {"const": "delete"}, "to": {"enum": allocation}},
-            body={
-                "type": "object",
-                "properties": {"resource": texts, "childrenResources": texts},
-                "anyOf": [{"required": ["resource"]}, {"required": ["childrenResources"]}],
-            },
-        ),
-        "SubscriptionRequest": _envelope(
-            {"type": {"enum": ["subscribe", "unsubscribe"]}, "to": {"const": f"{node}/sm"}},
-            body={
-                "type": "object",
-                "properties": {
-                    "resources": texts,
-                    "resource": held,
-                    "childrenResources": texts,
-                },
-                "anyOf": [{"required": ["resources"]}, {"required": ["resource"]}],
-            },
-        ),
+        "SessionOpened": _answer({"runtimeToken": _TEXT}),
         "Gap": _envelope(
             {"type": {"const": "update"}, "from": {"const": node}},
             body={
@@ -217,6 +217,58 @@ def schemas() -> dict[str, Schema]:
             },
         ),
     }  # fmt: skip
+
+
+def _allocation_schemas(addresses: list[str]) -> dict[str, Schema]:
+    number = {
+        "type": "integer",
+        "minimum": 0,
+        "default": 1,
+        "maximum": limits()["MAX_ADDRESSES_PER_REQUEST"],
+    }
+    scheme = {
+        "type": "string",
+        "default": DEFAULT_SCHEME,
+        "examples": list(SCHEMES),
+        "description": "One of the examples, or one that has an address pool.",
+    }
+    key = {"type": "string", "maxLength": MAX_KEY}
+    value = {"type": "object", "properties": {"number": number, "allocationKey": key}}
+    return {
+        "AllocationRequest": _envelope(
+            {"type": {"const": "create"}, "to": {"enum": addresses}},
+            body={"type": "object", "properties": {"scheme": scheme, "value": value}},
+        ),
+        "AllocationAnswer": _answer({
+            "value": {
+                "type": "object",
+                "required": ["allocated"],
+                "properties": {"allocated": {"type": "array", "items": _HELD}},
+            },
+        }),
+        "ReleaseRequest": _envelope(
+            {"type": {"const": "delete"}, "to": {"enum": addresses}},
+            body={
+                "type": "object",
+                "properties": {"resource": _HELD_OR_LIST, "childrenResources": _HELD_OR_LIST},
+                "anyOf": [{"required": ["resource"]}, {"required": ["childrenResources"]}],
+            },
+        ),
+    }  # fmt: skip
+
+
+def _subscription_schemas(manager: str) -> dict[str, Schema]:
+    named = {"resources": _HELD_OR_LIST, "resource": _HELD, "childrenResources": _HELD_OR_LIST}
+    return {
+        "SubscriptionRequest": _envelope(
+            {"type": {"enum": ["subscribe", "unsubscribe"]}, "to": {"const": manager}},
+            body={
+                "type": "object",
+                "properties": named,
+                "anyOf": [{"required": ["resources"]}, {"required": ["resource"]}],
+            },
+        ),
+    }
 
 
 def _envelope(narrowed: Schema, body: Schema | None = None) -> Schema:
