@@ -27,6 +27,8 @@ _ESCAPED = {" ": r"\20", '"': r"\22", "&": r"\26", "'": r"\27", "/": r"\2f", ":"
             "<": r"\3c", ">": r"\3e", "@": r"\40", "\\": r"\5c"}  # fmt: skip
 _PLAIN = {code: char for char, code in _ESCAPED.items()}
 _CODE = re.compile(r"\\(?:20|22|26|27|2f|3a|3c|3e|40|5c)")
+_ASCII = re.compile(r"[!#-%(-.0-9;=?A-Z\[-~]+")
+"""What nodeprep leaves of ASCII: all but blanks, controls and what it forbids by name."""
 _PROHIBITED = (
     stringprep.in_table_c11_c12, stringprep.in_table_c21_c22, stringprep.in_table_c3,
     stringprep.in_table_c4, stringprep.in_table_c5, stringprep.in_table_c6,
@@ -67,6 +69,8 @@ def prepared(local: str) -> str:
     >>> prepared("Alice"), prepared("a b"), prepared("alice")
     ('alice', '', 'alice')
     """
+    if _ASCII.fullmatch(local):  # nearly all: the tables cost more than all else of a message
+        return local.lower() if len(local) <= MAX_PART_BYTES else ""
     mapped = "".join(
         stringprep.map_table_b2(char) for char in local if not stringprep.in_table_b1(char)
     )

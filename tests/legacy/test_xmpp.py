@@ -349,6 +349,13 @@ def user(name: str) -> str:
 AT = XmppAddresses(OWN, DOMAIN, GATEWAY)
 
 
+def test_case_17_ascii_is_prepared_as_the_tables_say() -> None:
+    for char in map(chr, range(128)):
+        alone, beside = prepared(char), prepared(f"é{char}")  # which is looked up in the tables
+        assert beside == (f"é{alone}" if alone else ""), char
+    assert (len(prepared("A" * 1_023)), prepared("A" * 1_024)) == (1_023, "")
+
+
 @pytest.mark.parametrize(
     "name", ["Alice@a.example", "paypa\u217c@a.example", "\uff41lice@a.example"]
 )
