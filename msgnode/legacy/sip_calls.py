@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import Protocol
@@ -342,11 +342,10 @@ class SipCalls:
     def _taken(self, dialog: Dialog, request: Outgoing, answer: Incoming) -> None:
         """Take a 2xx of a call that began here: the first, the same again, or another phone's."""
         if dialog.their_tag and answer.to_tag != dialog.their_tag:
-            other = Dialog(dialog.call_id, dialog.ours, answer.first("to"), dialog.target,
-                           dialog.account, dialog.name)  # fmt: skip
-            other.numbers = count(request.number + 1)
-            other.routes = _routes_in(answer)
-            self._learn(other, answer)
+            other = replace(
+                dialog, theirs=answer.first("to"), target=answer.contact or dialog.target,
+                routes=_routes_in(answer), numbers=count(request.number + 1),
+            )  # fmt: skip
             self._acknowledge(other, request)
             self._transactions.send(self._request(other, "BYE"), lambda *_: None)
             return

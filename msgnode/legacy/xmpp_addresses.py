@@ -27,6 +27,7 @@ _ESCAPED = {" ": r"\20", '"': r"\22", "&": r"\26", "'": r"\27", "/": r"\2f", ":"
             "<": r"\3c", ">": r"\3e", "@": r"\40", "\\": r"\5c"}  # fmt: skip
 _PLAIN = {code: char for char, code in _ESCAPED.items()}
 _CODE = re.compile(r"\\(?:20|22|26|27|2f|3a|3c|3e|40|5c)")
+_TO_ESCAPE = re.compile(rf"""[ "&'/:<>@]|\\(?={_CODE.pattern[2:]})""")
 _ASCII = re.compile(r"[!#-%(-.0-9;=?A-Z\[-~]+")
 """What nodeprep leaves of ASCII: all but blanks, controls and what it forbids by name."""
 _PROHIBITED = (
@@ -96,12 +97,7 @@ def escaped(text: str) -> str:
     >>> escaped("d'artagnan"), escaped(r"a\40b"), escaped(r"a\b")
     ('d\\27artagnan', 'a\\5c40b', 'a\\b')
     """
-    return "".join(
-        char
-        if char not in _ESCAPED or (char == "\\" and not _CODE.match(text, place))
-        else _ESCAPED[char]
-        for place, char in enumerate(text)
-    )
+    return _TO_ESCAPE.sub(lambda found: _ESCAPED[found[0]], text)
 
 
 def unescaped(local: str) -> str:

@@ -6,6 +6,7 @@ Each test of the small server's behaviour that matters is shown with this one, t
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import signal
 import statistics
@@ -31,7 +32,7 @@ from tests.client import Client, code
 from tests.federation.nodes import until_row
 from tests.issuer import Issuer, enter
 from tests.length import length
-from tests.node import Node, running
+from tests.node import Node, eventually, running
 from tests.stubs.conftest import FLAGS
 
 from .fake_xmpp import DOMAIN, GATEWAY, SECRET
@@ -306,6 +307,37 @@ async def test_case_14_15_a_room_is_a_data_object_with_one_order_and_ends_as_it_
         bob.rule(room, "muc#owner", tag("destroy"))
         await asyncio.wait_for(gone.wait(), 10.0)
         assert copy.status == "ended"
+
+
+async def test_case_56_a_policy_stops_what_comes_from_there_and_he_is_told(
+    world: World, tmp_path: Path
+) -> None:
+    await world.live()
+
+    def enforce(scheme: str) -> None:
+        what = {"and": [{"peerWay": {"equals": "legacy"}}, {"srcScheme": {"equals": scheme}},
+                        {"not": {"actionType": {"equals": "response"}}}]}  # fmt: skip
+        rule = {"id": "legacy", "effect": "deny", "condition": what}
+        policy = {"id": "legacy", "target": {}, "rules": [rule]}
+        (tmp_path / "rules").write_text(json.dumps([{"id": "legacy", "policies": [policy]}]))
+        world.node.manage("policy_import", str(tmp_path / "rules"), "--replace", "--mode",
+                          "enforce", "--publish")  # fmt: skip
+
+    def refused(bob: User) -> list[Any]:
+        return [each["error"]["condition"] for each in bob.taken if each["type"] == "error"]
+
+    async with world.alice() as alice, user(world.server) as bob:
+        try:
+            await asyncio.to_thread(enforce, "xmpp")
+            async with asyncio.timeout(20):
+                while not refused(bob):
+                    bob.write("may I?")
+                    await eventually()
+            assert set(refused(bob)) == {"forbidden"}
+            assert await codes(alice, [await say(alice, "you may not")]) == [200]
+            await bob.until(lambda bob: "you may not" in bob.texts)
+        finally:
+            await asyncio.to_thread(enforce, "sip")  # another network's
 
 
 async def test_case_6_a_server_that_is_killed_amid_messages_loses_none(world: World) -> None:
