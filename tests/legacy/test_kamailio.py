@@ -504,7 +504,7 @@ async def test_case_32_44_a_pool_of_250_is_registered_again_with_the_proxy(world
         began = time.monotonic()
         await world.live()
         print(f"251 accounts are registered {(took := time.monotonic() - began):.1f} s later")
-        assert took < 5.0
+        assert took < 15.0  # a second or two where nothing else runs
         async with phone(world.server) as bob:
             for known, said in (("001", 480), ("137", 480), ("250", 480), ("251", 404)):
                 to = f"sip:guest{known}@{DOMAIN}"  # 480: it is here, and lent to nobody
