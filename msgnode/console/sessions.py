@@ -19,7 +19,7 @@ from unfold.widgets import UnfoldAdminRadioSelectWidget, UnfoldAdminTextInputWid
 
 from msgnode.models import Session
 from msgnode.monitoring import worker_queries
-from msgnode.monitoring.session_watch import SessionRates
+from msgnode.monitoring.watched_sessions import SessionRates
 from msgnode.web.proxies import is_ip_address
 from policies.authoring.drafts import paths_of_rules
 from policies.models import DecisionEntry

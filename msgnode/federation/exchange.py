@@ -6,8 +6,9 @@ Rules
   peer's node or the session there ends: then it is answered 503. A lost socket alone ends none.
 - A stored request (stored_messages.py) waits for hours. It returns to the head of the queue when
   the connection to the peer, or a socket of it, ends before its response. If that has happened soon
-  after it was sent ATTEMPTS times, it is set aside. From the second attempt on, only one such
-  message is with the stub at a time, so that the others are not blamed; they pass it meanwhile.
+  after it was sent ATTEMPTS times, it is set aside, and its sender is answered 502. From the second
+  attempt on, only one such message is with the stub at a time, so that the others are not blamed;
+  they pass it meanwhile.
 - A request that the peer has not answered within ASKED_SECONDS is answered 504 and forgotten; a
   stored one is set aside, and its sender, who was told that it is stored, is told that. Where a
   peer does not answer unknown addresses it is 504 after SILENT_SECONDS; a late response passes.

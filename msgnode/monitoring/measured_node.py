@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from msgnode.identity.service import IdentityService
     from msgnode.monitoring.domain_watch import DomainWatch
     from msgnode.monitoring.sampler import Sampler
-    from msgnode.monitoring.session_watch import SessionWatch
     from msgnode.monitoring.tracer import Tracer
+    from msgnode.monitoring.watched_sessions import WatchedSessions
     from msgnode.sessions.budgets import AnswerBudget
     from msgnode.sessions.connection_limits import ConnectionLimits
     from msgnode.sessions.manager import SessionManager
@@ -115,7 +115,7 @@ class MeasuredNode(Protocol):
         ...
 
     @property
-    def watch(self) -> SessionWatch:
+    def watch(self) -> WatchedSessions:
         """What single sessions do."""
         ...
 

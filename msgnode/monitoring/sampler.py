@@ -28,8 +28,8 @@ from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.manager import SessionManager
 
 from .samples import HOUR, MINUTE, Rings, Sample
-from .session_watch import SessionWatch
 from .talkers import TOP, Talker, Talkers
+from .watched_sessions import WatchedSessions
 
 KEPT = {MINUTE: timedelta(hours=25), HOUR: timedelta(days=31)}
 AT_ONCE = 2_000
@@ -88,7 +88,7 @@ class Sampler:
         worker: str,
         writer: Writer,
         talkers: Talkers,
-        watch: SessionWatch,
+        watch: WatchedSessions,
         every: float = 1.0,
     ) -> None:
         self._node = node

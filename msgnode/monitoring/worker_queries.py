@@ -17,8 +17,8 @@ from msgnode.monitoring.domain_watch import DomainFigures
 from msgnode.monitoring.measured_node import MeasuredNode
 from msgnode.monitoring.sampler import WorkerFigures
 from msgnode.monitoring.samples import Sample
-from msgnode.monitoring.session_watch import SessionFigures, SessionRates, SessionWatch
 from msgnode.monitoring.tracer import TraceFilter, TracesTold
+from msgnode.monitoring.watched_sessions import SessionFigures, SessionRates, WatchedSessions
 from msgnode.workers.lone import NobodyToAsk
 from msgnode.workers.rpc import MAX_BYTES, WorkerRpc
 from policies.authoring import live_messages
@@ -30,7 +30,7 @@ _METRICS, _PASSING, _FIGURES, _SESSIONS = "metrics", "passing", "figures", "sess
 _SAMPLE, _TRACES, _DOMAINS, _RATES = "sample", "traces", "domains", "rates"
 
 
-_here: tuple[SessionWatch, Rpc] | None = None
+_here: tuple[WatchedSessions, Rpc] | None = None
 
 
 class _Watch(msgspec.Struct):
@@ -162,7 +162,7 @@ async def domains(rpc: Rpc, seconds: float) -> dict[str, DomainFigures | None]:
     return {worker: _decoded(answer, DomainFigures) for worker, answer in told.items()}
 
 
-def show_in_pages(watch: SessionWatch, rpc: Rpc) -> None:
+def show_in_pages(watch: WatchedSessions, rpc: Rpc) -> None:
     """The pages of this process show what this worker tells, and what the others do.
 
     The web process and commands have no worker.

@@ -24,11 +24,11 @@ from msgnode.monitoring.fault_alarms import FaultAlarms
 from msgnode.monitoring.otlp import OtlpExport
 from msgnode.monitoring.sampler import Sampler
 from msgnode.monitoring.samples import Sample
-from msgnode.monitoring.session_watch import SessionWatch
 from msgnode.monitoring.tail import Tail
 from msgnode.monitoring.talkers import Talkers
 from msgnode.monitoring.taps import Taps
 from msgnode.monitoring.tracer import Tracer
+from msgnode.monitoring.watched_sessions import WatchedSessions
 from msgnode.policy.service import PolicyService
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.handshake import SessionHandshake
@@ -93,7 +93,7 @@ class Monitoring:
         taps = Taps(pipeline.watch)
         talkers = Talkers(partial(taps.put, "talkers"))
         sessions = sampled.sessions.sessions
-        self.watch = SessionWatch(sessions, me.name, partial(taps.put, "sessions"))
+        self.watch = WatchedSessions(sessions, me.name, partial(taps.put, "sessions"))
         self.sampler = Sampler(sampled, me.name, writer, talkers, self.watch)
         self.alarm_rules = AlarmRules(
             self._samples,

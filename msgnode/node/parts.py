@@ -48,8 +48,8 @@ from msgnode.monitoring import collector, connector_figures, peer_figures, worke
 from msgnode.monitoring.domain_watch import DomainWatch
 from msgnode.monitoring.path_probe import PathProbe, ProbeSettings
 from msgnode.monitoring.sampler import Sampler
-from msgnode.monitoring.session_watch import SessionWatch
 from msgnode.monitoring.tracer import Tracer
+from msgnode.monitoring.watched_sessions import WatchedSessions
 from msgnode.policy.service import PolicyService
 from msgnode.qos.notifier import Notifier
 from msgnode.qos.service import Instead, QosService, ReservationFence
@@ -136,7 +136,7 @@ class Parts:
     device_api: Application
     monitoring: Monitoring
     sampler: Sampler
-    watch: SessionWatch
+    watch: WatchedSessions
     tracer: Tracer
     domain_watch: DomainWatch
     control: ControlReader

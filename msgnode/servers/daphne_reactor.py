@@ -55,7 +55,7 @@ class ConnectionPoll:
     Args:
         loop: the event loop.
         read: called with a connection that can be read.
-        ended: called with a connection whose peer has gone. The peer may have sent something
+        on_gone: called with a connection whose peer has gone. The peer may have sent something
             before. Called once, until `again` is called.
     """
 
@@ -65,11 +65,11 @@ class ConnectionPoll:
         self,
         loop: asyncio.AbstractEventLoop,
         read: Callable[[Watched], None],
-        ended: Callable[[Watched], None],
+        on_gone: Callable[[Watched], None],
     ) -> None:
         self._loop = loop
         self._read = read
-        self._ended = ended
+        self._on_gone = on_gone
         self._epoll = select.epoll()
         self._is_served = False
         self._by_descriptor: dict[int, Watched] = {}
@@ -102,7 +102,7 @@ class ConnectionPoll:
         self._descriptors[connection] = descriptor
 
     def again(self, connection: Watched) -> None:
-        """Go on watching a connection that was passed to `ended`, if it still is watched."""
+        """Go on watching a connection that was passed to `on_gone`, if it still is watched."""
         descriptor = self._descriptors.get(connection, -1)
         if descriptor in self.gone:
             self.gone.discard(descriptor)
@@ -135,7 +135,7 @@ class ConnectionPoll:
             connection = self._by_descriptor.get(descriptor)
             if connection is not None:  # not forgotten because of one before it
                 self._epoll.unregister(descriptor)
-                self._ended(connection)
+                self._on_gone(connection)
 
 
 if ConnectionPoll.is_possible:
@@ -219,7 +219,7 @@ class NodeReactor(asyncioreactor.AsyncioSelectorReactor):
         self._gone_ones: deque[NodeTransport] = deque()
         self._poll: ConnectionPoll | None = None
         if ConnectionPoll.is_possible:
-            self._poll = ConnectionPoll(eventloop, self._read, self._ended)
+            self._poll = ConnectionPoll(eventloop, self._read, self._take_gone)
         super().__init__(eventloop)
 
     def addReader(self, reader: Any) -> None:  # noqa: N802 (Twisted's name)
@@ -292,7 +292,7 @@ class NodeReactor(asyncioreactor.AsyncioSelectorReactor):
     def _read(self, connection: Any) -> None:
         self._readOrWrite(connection, True)
 
-    def _ended(self, connection: Any) -> None:
+    def _take_gone(self, connection: Any) -> None:
         """Read what a peer that has gone had sent, in this turn or in a later one."""
         is_its_turn = _is_its_turn()
         if connection.is_new:

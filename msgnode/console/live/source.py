@@ -17,8 +17,13 @@ from msgnode.core import database_limit
 from msgnode.monitoring import worker_queries
 from msgnode.monitoring.domain_watch import DomainFigures, DomainWatch
 from msgnode.monitoring.sampler import Sampler, WorkerFigures
-from msgnode.monitoring.session_watch import Failure, SessionFigures, SessionSample, SessionWatch
 from msgnode.monitoring.tracer import Tracer, TracesTold
+from msgnode.monitoring.watched_sessions import (
+    Failure,
+    SessionFigures,
+    SessionSample,
+    WatchedSessions,
+)
 
 from . import access, domains, figures, traces
 from .feed import LOOK_EVERY, OVERVIEW, Feed
@@ -49,7 +54,7 @@ class ShownNode(Protocol):
         ...
 
     @property
-    def watch(self) -> SessionWatch:
+    def watch(self) -> WatchedSessions:
         """What single sessions do."""
         ...
 

@@ -145,7 +145,7 @@ class _Watched:
             self.failures.append(failure)
 
 
-class SessionWatch:
+class WatchedSessions:
     """One a worker. `attach` gives the pipeline a tap or takes it away."""
 
     def __init__(

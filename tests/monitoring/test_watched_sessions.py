@@ -8,13 +8,13 @@ import pytest
 
 from msgnode.core.identity import Speaker
 from msgnode.core.record import Outcome, TrafficRecord
-from msgnode.monitoring.session_watch import (
+from msgnode.monitoring.watched_sessions import (
     FAILURES_KEPT,
     MOST,
     PATIENCE,
     RATES_PATIENCE,
     SECONDS_KEPT,
-    SessionWatch,
+    WatchedSessions,
 )
 from msgnode.sessions.flow_control import FlowControl, FlowLimits
 from msgnode.sessions.session import LiveSession, SessionLimits
@@ -46,7 +46,7 @@ class Stage:
         self.now = 100.0
         self.taps: list[Any] = []
         self.sessions: dict[str, LiveSession] = {}
-        self.watch = SessionWatch(self.sessions, "w:1", self.taps.append, lambda: self.now)
+        self.watch = WatchedSessions(self.sessions, "w:1", self.taps.append, lambda: self.now)
 
     def session(self, id_: str) -> LiveSession:
         speaker = Speaker(id_, f"runtime://a/{id_}", remote_address="10.0.0.1")
