@@ -27,6 +27,7 @@ from msgnode.servers.start import (
     limit_background_threads,
     listening_socket,
     on_signals,
+    use_one_heap,
 )
 from msgnode.storage.table_version import EarlierTables, refuse_earlier
 from msgnode.workers.worker_process import TIMES_FENCED
@@ -47,6 +48,7 @@ _LAST_WORDS = 0.5
 
 def main() -> int:
     """Run; return the exit status: 0 after a requested stop, 1 if the node could not start."""
+    use_one_heap()
     asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
     sys.setswitchinterval(_SWITCH_INTERVAL)
     gc.disable()  # a start makes little garbage, and collecting takes a fifth of its time

@@ -17,6 +17,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.error import HTTPError
 
 import psutil
 import pytest
@@ -37,6 +38,7 @@ WARM, SECONDS = length(120, 300), length(300, 3300)
 PERIOD = 10.0
 PAIRS = 8
 CONNECTIONS = 100
+ADDRESSES, AT_ONCE = 80_000, 500
 GROWTH = 6 * 1024 * 1024
 """Bytes that a worker may have more after SECONDS: a KiB for each of 6,000 sessions that ended."""
 RULE = {"effect": "deny", "condition": {"msgTo": {"like": "*/nobody-sends-there"}}}
@@ -62,6 +64,17 @@ def two_workers(place: Path, database: str, redis_url: str) -> Iterator[list[Nod
     finally:
         for node in nodes:
             node.kill()
+
+
+async def fill_caches(node: Node) -> None:
+    """Name so many addresses that what remembers them is full, as it is after hours of traffic."""
+    client = await (await node.ws().connect()).open()
+    (own,) = await client.allocate()
+    for number in range(ADDRESSES // AT_ONCE):
+        strange = [f"comm://localhost/{number}-{each}/changes" for each in range(AT_ONCE)]
+        await client.send("update", strange, {"value": number}, sender=own)
+        await client.ask("read", f"hyperty://localhost/nobody-{number}", sender=own)
+    await client.close_session()
 
 
 async def come_and_go(node: Node, gone: Counter[str]) -> None:
@@ -99,9 +112,12 @@ async def requests(node: Node, cookie: str, seen: Counter[int]) -> None:
 
 
 async def consoles(browser: Browser) -> None:
-    """An operator who goes from page to page."""
+    """An operator who goes from page to page; one that finds no free thread is told so."""
     for page in itertools.cycle(("", "msgnode/session/", "traces/", "capacity/", "msgnode/alarm/")):
-        await browser.get(page)
+        try:
+            await browser.get(page)
+        except HTTPError as error:
+            assert error.code == 503, page
         await asyncio.sleep(0.3)
 
 
@@ -156,6 +172,7 @@ async def test_with_everything_on_nothing_is_lost_in_silence_and_nothing_grows(
             await asyncio.to_thread(
                 browser.fill_in, "login/", username="operator", password=PASSWORD
             )
+        await asyncio.gather(*map(fill_caches, nodes))
         askers = pairs(PAIRS, nodes)
         everyone = [*askers, *(each.partner for each in askers)]
         gone, seen = Counter[str](), Counter[int]()

@@ -1,15 +1,18 @@
-"""A process hears a signal that comes while its event loop does not run."""
+"""How a process begins: it hears each signal, and its threads share a heap."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 import uvloop
 
 from msgnode.servers.start import on_signals
+from tests.node import ROOT
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -28,3 +31,28 @@ def test_a_signal_between_two_runs_of_the_loop_is_heard_in_the_next(number: int)
         loop.close()
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+@pytest.mark.parametrize(("start", "is_one"), [("use_one_heap()", True), ("", False)])
+def test_threads_share_one_heap(start: str, is_one: bool) -> None:
+    script = f"""
+import ctypes, threading
+from msgnode.servers.start import use_one_heap
+{start}
+here = threading.Barrier(8)
+def work():
+    kept = [b"x" * 2_000 for _ in range(50)]
+    here.wait()
+threads = [threading.Thread(target=work) for _ in range(8)]
+[each.start() for each in threads]
+[each.join() for each in threads]
+libc = ctypes.CDLL(None)
+libc.fdopen.restype = ctypes.c_void_p
+out = ctypes.c_void_p(libc.fdopen(1, b"w"))
+libc.malloc_info(0, out)
+libc.fflush(out)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout.count("<heap nr=") == 1) is is_one, done.stdout + done.stderr
