@@ -1,10 +1,16 @@
-"""Relay to runtimes of another node over a link, beside that within one node, in the same run."""
+"""Relay to runtimes of another node over a link, beside that within one node, in the same run.
+
+What a message costs is compared with a relay within each of the two nodes at the same time: two
+processors of one core that are both busy take longer for the same work.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,7 +22,8 @@ from bench.processes import Server
 from bench.servers import NODE, manage
 
 A, B = "a.example", "b.example"
-ONE, LINKED, THERE = "one node", "over a link", "the node there"
+ONE, BOTH = "one node", "each node by itself"
+LINKED, THERE = "over a link", "the node there"
 LOADS = ((1, 1, 100), (10, 10, 100), (100, 1, 100), (10, 10, 1_000))
 QUICK = ((10, 10, 100),)
 LEAST_SHARE, MOST_CPU = 0.4, 1.2
@@ -34,10 +41,11 @@ def measure(plan: Plan) -> PartResult:
         plan.servers.make(NODE, DOMAIN=B, **shared) as second,
         plan.servers.make(NODE, DOMAIN=A, **shared) as first,
         Generator(first) as generator,
+        Generator(second) as other,
     ):
         _introduce(first, second)
         for load in QUICK if plan.quick else LOADS:
-            _relay(plan, result, generator, load, second)
+            _relay(plan, result, (generator, other), load)
         _quiet(plan, result, generator, second)
     return result
 
@@ -45,30 +53,39 @@ def measure(plan: Plan) -> PartResult:
 def _relay(
     plan: Plan,
     result: PartResult,
-    generator: Generator,
+    generators: tuple[Generator, Generator],
     load: tuple[int, int, int],
-    second: Server,
 ) -> None:
     pairs, window, size = load
     title = f"{pairs} × window {window}, {size} B"
-    ways = {ONE: ("relay_beside", generator.server, A), LINKED: ("relay_linked", second, B)}
-    for turn in plan.rotations(tuple(ways)):
-        for name in turn:
-            do, to, domain = ways[name]
-            sample = generator.call(
-                do, to=to.port, pid=to.pid, domains=(A, domain), pairs=pairs, window=window,
-                size=size, seconds=plan.seconds,
-            )  # fmt: skip
-            result.case(title, name).samples.append(sample)
-            if name == LINKED:
-                result.case(title, THERE).samples.append(
-                    {**sample, "cpu_us": sample["cpu_us_there"]}
-                )
-    one, linked, there = (result.case(title, name) for name in (ONE, LINKED, THERE))
+    first, second = generators
+    one, other, linked = (
+        partial(
+            at.call, do, to=to.server.port, pid=to.server.pid, domains=domains, pairs=pairs,
+            window=window, size=size, seconds=plan.seconds,
+        )
+        for at, do, to, domains in (
+            (first, "relay_beside", first, (A, A)),
+            (second, "relay_beside", second, (B, B)),
+            (first, "relay_linked", second, (A, B)),
+        )
+    )  # fmt: skip
+    with ThreadPoolExecutor(1) as beside:
+        for turn in plan.rotations((ONE, BOTH, LINKED)):
+            for name in turn:
+                meanwhile = beside.submit(other) if name == BOTH else None
+                sample = linked() if name == LINKED else one()
+                result.case(title, name).samples.append(sample)
+                if meanwhile is not None:
+                    meanwhile.result()
+                if name == LINKED:
+                    at_other = {**sample, "cpu_us": sample["cpu_us_there"]}
+                    result.case(title, THERE).samples.append(at_other)
+    alone, both, over, there = (result.case(title, each) for each in (ONE, BOTH, LINKED, THERE))
     is_busy = window > 1
-    result.ratios.append(ratio(linked, one, target=LEAST_SHARE if is_busy else None))
-    for each in (linked, there):
-        result.ratios.append(ratio(each, one, "cpu_us", MOST_CPU if is_busy else None, "at most"))
+    result.ratios.append(ratio(over, alone, target=LEAST_SHARE if is_busy else None))
+    for each in (over, there):
+        result.ratios.append(ratio(each, both, "cpu_us", MOST_CPU if is_busy else None, "at most"))
     plan.say(title)
 
 
