@@ -132,19 +132,21 @@ class Pipeline:
 
     # --- 1 parse ----------------------------------------------------------------------------------
 
-    def carry(self, frame: bytes, caller: Caller) -> None:
+    def carry(self, frame: bytes, caller: Caller, message: Message | None = None) -> None:
         """Process one frame of a caller. Never raises; a request always gets an answer.
 
         Args:
             frame: the text of the message, UTF-8.
             caller: where it came from, and where answers to it go.
+            message: what was read in it, if it was.
         """
         began = perf_counter()
-        try:
-            message = messages.parse(frame)
-        except InvalidFrame as fault:
-            self._refusals.frame(fault, frame, caller, began)
-            return
+        if message is None:
+            try:
+                message = messages.parse(frame)
+            except InvalidFrame as fault:
+                self._refusals.frame(fault, frame, caller, began)
+                return
         plain = self._steps
         steps: AnySteps = plain
         if self.tracer is not None:

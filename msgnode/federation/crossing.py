@@ -35,6 +35,8 @@ def outgoing_fault(message: Message, own: str) -> str:
 
 def outgoing(message: Message) -> bytes:
     """A message in the form for the stub of a peer."""
+    if message.is_unmarked:
+        return message.frame
     if (frame := message.unmarked()) is not None:
         return frame
     return _without(message, _MARKS)

@@ -12,14 +12,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
+from websockets.protocol import State
 
 from msgnode.core.envelope import EMPTY
 from msgnode.core.faults import FAULTS
@@ -298,19 +297,19 @@ class DialledSocket:
 
     def __init__(self, client: ClientConnection) -> None:
         self._client = client
-        self._frames: deque[bytes] = deque()
-        self._end: tuple[int, str] | None = None
-        self._wake = asyncio.Event()
+        self._closing: asyncio.Task[None] | None = None
 
     def write(self, frame: bytes) -> None:
-        """Write a frame, in the next turn of the loop."""
-        self._frames.append(frame)
-        self._wake.set()
+        """Write a frame at once; what is unacknowledged bounds what is buffered."""
+        client = self._client
+        if self._closing is None and client.state is State.OPEN:
+            client.protocol.send_text(frame)
+            client.send_data()
 
     def close(self, code: int, reason: str) -> None:
         """Close it after what was written."""
-        self._end = self._end or (code, reason)
-        self._wake.set()
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._client.close(code, reason))
 
     def drop(self) -> None:
         """Give it up without a word."""
@@ -318,24 +317,12 @@ class DialledSocket:
 
     async def run(self, receiver: Callable[[bytes], None]) -> None:
         """Pass each frame on until it is closed."""
-        writing = asyncio.create_task(self._write())
         try:
             while True:
                 receiver(await self._client.recv(decode=False))
         except ConnectionClosed:
             pass
         finally:
-            writing.cancel()
+            if self._closing is not None:
+                self._closing.cancel()
             self._client.transport.abort()
-
-    async def _write(self) -> None:
-        client, frames = self._client, self._frames
-        with suppress(ConnectionClosed):
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                while frames:
-                    await client.send(frames.popleft(), text=True)
-                if self._end is not None:
-                    await client.close(*self._end)
-                    return

@@ -512,7 +512,7 @@ class PeerLink:
     def _outgoing(self, frame: bytes) -> None:
         """Process a frame for the peer's session."""
         try:
-            message = messages.parse(frame)
+            message = messages.parse_unmarked(frame)
         except InvalidFrame:
             return
         if message.recipients[0].startswith(self.peer.stub_url):
@@ -626,7 +626,7 @@ class PeerLink:
         except NotCarried as refusal:
             self._refused(str(refusal))
             return str(refusal)
-        self._session.say(frame)
+        self._session.say(frame, message=message if frame is message.frame else None)
         if self.exchange.queue:  # what has waited for this response may pass
             self._pump()
         return ""

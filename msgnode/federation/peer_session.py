@@ -14,6 +14,7 @@ from typing import Any
 
 from msgnode.core.errors import NodeError
 from msgnode.core.identity import Identity, Origin
+from msgnode.core.messages import Message
 from msgnode.sessions.frame_connection import (
     AnsweringLink,
     ConnectionOpener,
@@ -62,16 +63,18 @@ class PeerConnection(FrameConnection):
         domain = self._anonymous.remote_address.removeprefix(_SOURCE)
         self._anonymous = replace(self._anonymous, origin=Origin.FOREIGN, peer=domain)
 
-    def frame_of(self, frame: bytes, identity: Identity | None) -> None:
+    def frame_of(
+        self, frame: bytes, identity: Identity | None, message: Message | None = None
+    ) -> None:
         """Process a frame; `identity` is that of its sender, if the peer is trusted to say it."""
         session = self.session
         if identity is None or session is None:
-            self.frame_received(frame)
+            self.frame_received(frame, message)
             return
         known = session.speaker
         session.speaker = replace(known, identity=identity)
         try:
-            self.frame_received(frame)
+            self.frame_received(frame, message)
         finally:
             session.speaker = known
 
@@ -165,16 +168,19 @@ class KeptSession:
         if connection is not None:
             await self._opener.close(connection, *self._names)
 
-    def say(self, frame: bytes, identity: Identity | None = None) -> None:
+    def say(
+        self, frame: bytes, identity: Identity | None = None, message: Message | None = None
+    ) -> None:
         """Carry a frame as the peer's; does nothing without a session.
 
         Args:
             frame: the frame.
             identity: of its sender, if the peer is trusted to say it; a frame that has to wait
                 loses it.
+            message: what was read in the frame, if it was.
         """
         if self._connection is not None:
-            self._connection.frame_of(frame, identity)
+            self._connection.frame_of(frame, identity, message)
 
     async def ready(self) -> None:
         """Wait until there is a session, and the peer is not paused."""

@@ -17,6 +17,7 @@ from msgnode.core import addresses
 from msgnode.core.errors import NodeError
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Identity, Origin, Speaker
+from msgnode.core.messages import Message
 from msgnode.core.pending import Pending
 
 from .flow_control import FlowControl, FlowLimits
@@ -33,6 +34,10 @@ _NUMBERS = itertools.count(1)
 _READING = SocketState.READING
 _HELD = SocketState.HELD
 _LOST = SocketState.LOST
+
+
+Carry = Callable[[bytes, "Connection", Message | None], None]
+"""The pipeline's `carry`: a frame, its connection, and what was read in the frame, if it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,7 @@ class Connection:
         link: Link,
         remote_address: str,
         sessions: SessionManager,
-        carry: Callable[[bytes, Connection], None],
+        carry: Carry,
         settings: ConnectionSettings,
     ) -> None:
         self.number = next(_NUMBERS)  # unique in this process
@@ -136,10 +141,15 @@ class Connection:
 
     # --- frames -----------------------------------------------------------------------------------
 
-    def frame_received(self, frame: bytes) -> None:
-        """Process one frame; queue it while the sender is paused."""
+    def frame_received(self, frame: bytes, message: Message | None = None) -> None:
+        """Process one frame; queue it while the sender is paused.
+
+        Args:
+            frame: the text of a message.
+            message: what was read in it, if it was.
+        """
         if self.state is _READING:
-            self._carry_one(frame)
+            self._carry_one(frame, message)
         elif self.state is _HELD:
             self._waiting.append(frame)
             self._pause()
@@ -253,10 +263,10 @@ class Connection:
             self.flow.break_cycle()
             self._turns.break_cycle()
 
-    def _carry_one(self, frame: bytes) -> None:
+    def _carry_one(self, frame: bytes, message: Message | None = None) -> None:
         """Carry a frame; an unexpected error ends this connection only."""
         try:
-            self._carry(frame, self)
+            self._carry(frame, self, message)
             may_wait = self.flow.frame_read(len(frame)) or self._turns.under_way
             if may_wait and self.state is _READING:
                 if self._turns.is_queued:  # usually shorter than it takes to pause reading

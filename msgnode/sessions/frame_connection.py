@@ -113,7 +113,7 @@ class FrameConnection(Connection):
         await self.let_through()
         response = self.link.expect(key_of(message)) if expects else None
         self.traceparent = traceparent
-        self.frame_received(message.frame)
+        self.frame_received(message.frame, message)
         self.traceparent = ""
         return Carried(message, response)
 

@@ -35,7 +35,7 @@ from msgnode.core.random_ids import random_uuid
 
 from . import rules
 from .admission import AskAlive, Fetch, ForNew, Known, Open, Refuse, Resume, asked, new
-from .connection import Connection, ConnectionSettings
+from .connection import Carry, Connection, ConnectionSettings
 from .connection_limits import ConnectionLimits
 from .liveness import LivenessChecks
 from .manager import SessionManager
@@ -387,7 +387,7 @@ class ConnectionParts:
         settings: the limits of each.
     """
 
-    carry: Callable[[bytes, Connection], None]
+    carry: Carry
     sessions: SessionManager
     handshake: SessionHandshake
     sockets: ConnectionLimits

@@ -20,7 +20,6 @@ import hashlib
 import hmac
 import secrets
 import uuid
-from collections.abc import Callable
 from typing import Any, cast
 from urllib.parse import parse_qs
 
@@ -31,7 +30,7 @@ from msgnode.core.identity import Speaker
 from msgnode.core.messages import Message
 from msgnode.core.record import TrafficRecord
 
-from .connection import Connection, ConnectionSettings
+from .connection import Carry, Connection, ConnectionSettings
 from .flow_control import FlowLimits
 from .outbox import Link
 from .rules import State
@@ -54,13 +53,7 @@ class ProbeEndpoint:
     `secret` is shared by the workers of a node; `carry` processes the frames of its connection.
     """
 
-    def __init__(
-        self,
-        domain: str,
-        secret: str,
-        table: RoutingTable,
-        carry: Callable[[bytes, Connection], None],
-    ) -> None:
+    def __init__(self, domain: str, secret: str, table: RoutingTable, carry: Carry) -> None:
         self._carry = carry
         id_ = uuid.uuid4().hex
         self.address = f"domain://msg-node.{domain}/health/{id_}"
@@ -100,10 +93,10 @@ class ProbeEndpoint:
         """Make a connection of the probe; its first message takes the session over."""
         return Connection(link, "", cast(Any, self), self._carry_frame, self._settings)
 
-    def _carry_frame(self, frame: bytes, connection: Connection) -> None:
+    def _carry_frame(self, frame: bytes, connection: Connection, message: Message | None) -> None:
         if self.session.socket is not connection:
             self._take_over(connection)
-        self._carry(frame, connection)
+        self._carry(frame, connection, message)
 
     def _take_over(self, connection: Connection) -> None:
         if self.session.socket is not None:

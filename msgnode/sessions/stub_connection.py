@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from msgnode.core.errors import Forbidden, NodeError, TooMany, Unavailable
+from msgnode.core.messages import Message
 from msgnode.core.pending import Pending
 
 from .connection import Connection
@@ -49,11 +50,11 @@ class StubConnection(Connection):
         super().__init__(*arguments)
         self._session_handshake = session_handshake
 
-    def _carry_one(self, frame: bytes) -> None:
+    def _carry_one(self, frame: bytes, message: Message | None = None) -> None:
         try:
             command = _command(frame) if self.session is None or b'"cmd"' in frame else None
             if self.refusal is not None or (command is None and self.session is not None):
-                super()._carry_one(frame)  # a refused one is answered with its refusal
+                super()._carry_one(frame, message)  # a refused one is answered with its refusal
             else:
                 self._obey(command)
         except Exception as error:

@@ -109,7 +109,7 @@ async def test_others_have_their_turn_and_the_senders_next_frame_waits() -> None
             _work_longer_than_a_turn()
             yield
 
-    def carry(text: bytes, caller: Any) -> None:
+    def carry(text: bytes, caller: Any, message: Any = None) -> None:
         if text == b"many":
             caller.carry_on(rest())
         else:
@@ -138,7 +138,7 @@ async def test_what_is_under_way_is_carried_though_its_sender_is_lost() -> None:
             connection.flow.readers_behind = 1  # which holds up no sender that is gone
             yield
 
-    connection, _, sessions = connected(lambda text, caller: caller.carry_on(rest()))
+    connection, _, sessions = connected(lambda text, caller, message: caller.carry_on(rest()))
     connection.frame_received(b"many")
     assert done == [0]
     connection.lost()
@@ -149,7 +149,7 @@ async def test_what_is_under_way_is_carried_though_its_sender_is_lost() -> None:
 
 
 async def test_a_sender_pays_for_what_its_message_costs_within_bounds() -> None:
-    connection, link, _ = connected(lambda text, caller: caller.charge(0, 500), size=1000)
+    connection, link, _ = connected(lambda text, caller, message: caller.charge(0, 500), size=1000)
     connection.frame_received(b"x" * 10)
     assert link.is_reading
     connection.frame_received(b"x" * 600)

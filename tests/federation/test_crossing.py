@@ -106,6 +106,21 @@ def test_what_only_this_node_says_of_a_sender_stays_here() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("is_asserted", [False, True])
+@pytest.mark.parametrize("is_permitted", [False, True])
+def test_it_is_so_too_where_the_frame_for_the_peer_is_not_read_again(
+    is_permitted: bool, is_asserted: bool
+) -> None:
+    to = f"hyperty://{B}/1"
+    form = '{"id":%d,"type":"read","from":"hyperty://a.example/1","to":"%s","body":{"v":1}}'
+    said, later = (messages.parse((form % (number, to)).encode()) for number in (1, 2))
+    made = [each.forwarded(to, is_permitted, is_asserted) for each in (said, later)]
+    for frame, whole in zip(made, (said, later), strict=True):
+        known = messages.parse_unmarked(frame)
+        assert crossing.outgoing(known) == crossing.outgoing(messages.parse(frame)) == whole.frame
+    assert messages.parse_unmarked(made[1]) is later
+
+
 def test_case_53_what_a_peer_says_never_goes_back_to_it() -> None:
     table, peer = RoutingTable(), FakeSession(f"runtime://{B}/mn-1")
     table.add_runtime(peer)

@@ -30,7 +30,7 @@ class Bus:
         self.unknown = set(unknown)
         self.waiting = []
 
-    def carry(self, frame, caller):
+    def carry(self, frame, caller, message=None):
         if frame in self.unknown:
             self.unknown.discard(frame)
             caller.hold(frame, Pending("a fact", self.waiting.append))

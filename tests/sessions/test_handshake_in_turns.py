@@ -20,7 +20,7 @@ def steps(done: list[str], caller: Any, name: str) -> Iterator[None]:
 async def test_a_frame_that_waits_in_line_keeps_the_next_of_its_connection_waiting() -> None:
     done: list[str] = []
 
-    def carry(text: bytes, caller: Any) -> None:
+    def carry(text: bytes, caller: Any, message: Any = None) -> None:
         if text == b"open":
             caller.carry_on(steps(done, caller, "open"))
         else:
@@ -46,7 +46,7 @@ async def test_a_frame_that_waits_in_line_keeps_the_next_of_its_connection_waiti
 async def test_a_socket_is_read_on_while_its_frame_waits_in_line_and_nothing_else_comes() -> None:
     done: list[str] = []
     connection, link, _ = connected(
-        lambda text, caller: caller.carry_on(steps(done, caller, text.decode()))
+        lambda text, caller, message: caller.carry_on(steps(done, caller, text.decode()))
     )
     TURN_QUEUE.enter()
     TURN_QUEUE._over_at -= 10 * TURN
@@ -72,7 +72,9 @@ async def test_a_socket_is_not_read_on_when_what_stood_in_line_has_to_wait_for_a
             done.append(text.decode())
         yield from ()
 
-    connection, link, _ = connected(lambda text, caller: caller.carry_on(once_known(text, caller)))
+    connection, link, _ = connected(
+        lambda text, caller, message: caller.carry_on(once_known(text, caller))
+    )
     TURN_QUEUE.enter()
     TURN_QUEUE._over_at -= 10 * TURN
     connection.frame_received(b"open")
@@ -91,7 +93,7 @@ async def test_a_socket_is_not_read_on_when_what_stood_in_line_has_to_wait_for_a
 async def test_who_is_ended_in_line_opens_no_session() -> None:
     done: list[str] = []
     connection, _, _ = connected(
-        lambda text, caller: caller.carry_on(steps(done, caller, text.decode()))
+        lambda text, caller, message: caller.carry_on(steps(done, caller, text.decode()))
     )
     TURN_QUEUE.enter()
     TURN_QUEUE._over_at -= 10 * TURN

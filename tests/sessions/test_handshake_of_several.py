@@ -79,7 +79,7 @@ class Door:
     async def _fetch(self, session_id: str) -> None:
         self.fetched.append(session_id)
 
-    def _carry(self, frame: bytes, caller: Connection) -> None:
+    def _carry(self, frame: bytes, caller: Connection, message: Any = None) -> None:
         message = messages.parse(frame)
         try:
             self.door.handle(message, caller)

@@ -179,7 +179,7 @@ class Sessions(RuleBasedStateMachine):
 
         self.loop.run_until_complete(run())
 
-    def carry(self, frame: bytes, caller: Any) -> None:
+    def carry(self, frame: bytes, caller: Any, message: Any = None) -> None:
         """The pipeline's part: a session frame, answered with its error if it is refused."""
         message = messages.parse(frame)
         try:
@@ -393,7 +393,7 @@ class Sockets(RuleBasedStateMachine):
 
     do = Sessions.do
 
-    def carry(self, frame: bytes, caller: Connection) -> None:
+    def carry(self, frame: bytes, caller: Connection, message: Any = None) -> None:
         number, _, need = frame.decode().partition(" ")
         if need == "fact":
             caller.hold(number.encode(), Pending("a fact", self.facts.append))
