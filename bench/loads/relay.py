@@ -160,7 +160,8 @@ class LinkedLoad(RelayLoad):
             self._pairs.append(Pair(*ends))
 
     def _name(self, side: str, number: int) -> str:
-        return f"{side}-{number}-to-{self._ends['receiver'][1]}"
+        sender, receiver = (domain for _, domain in self._ends.values())
+        return f"{side}-{number}-from-{sender}-to-{receiver}"
 
     def _hyperty(self, side: str, number: int) -> str:
         return f"comm://{self._ends[side][1]}/{self._name(side, number)}/children/one"

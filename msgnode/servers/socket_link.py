@@ -31,7 +31,7 @@ FAILURE_BYTES = 64 * 1024 * 1024
 
 _PING = b"\x89\x00"
 _SHORT = [struct.pack("!BB", 0x81, size) for size in range(126)]
-HOLD = 0.02
+HOLD = 0.05
 """Seconds of processor time that frames of a fan-out may wait for those of the next one."""
 AT_ONCE = 250
 """Sockets with such frames that are written to in one turn of the loop, some 2 ms."""
