@@ -67,9 +67,7 @@ class Node:
     async def ready(self) -> None:
         """It takes everything."""
 
-    def frame_of(
-        self, frame: bytes, identity: Identity | None, message: Any = None
-    ) -> None:
+    def frame_of(self, frame: bytes, identity: Identity | None, message: Any = None) -> None:
         self.vouched = identity
         self.frame_received(frame)
 
