@@ -6,6 +6,7 @@ Sets, policies and rules that do not apply stand in a branch of their own, at mo
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -144,5 +145,5 @@ def _value(test: Test, facts: Facts) -> str:
         return "absent"
     if isinstance(value, Undetermined):
         return repr(value)
-    text = repr(value)
+    text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 200 else text[:200] + "…"

@@ -37,11 +37,11 @@ def test_every_layer_and_test_is_shown_with_its_truth():
     assert shown["target: srcUsername exists False"] == ("true", "absent")
     assert shown["policy P (blockOverrides)"][0] == "deny"
     assert shown["rule R (deny)"][0] == "deny"
-    assert shown["target: actionType equals create or read"] == ("true", "'create'")
+    assert shown["target: actionType equals create or read"] == ("true", '"create"')
     assert shown["not"][0] == "true"
     assert shown["msgId moreThan 5"] == ("false", "1")
-    assert shown["time between 11:00:00 … 13:00:00"] == ("true", "'12:00:00'")
-    assert shown["weekday equals sunday"] == ("false", "'wednesday'")
+    assert shown["time between 11:00:00 … 13:00:00"] == ("true", '"12:00:00"')
+    assert shown["weekday equals sunday"] == ("false", '"wednesday"')
 
 
 def test_what_cannot_be_told_is_shown_with_the_reason():

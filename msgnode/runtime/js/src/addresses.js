@@ -10,7 +10,7 @@
 const ADDRESS = /^([a-z][a-z0-9+.-]*):(?:\/\/)?([^/]*)(\/.*)?$/i;
 const SERVICE = /^(?:msg-node|registry|idm|catalogue|qos)\.(?=.*[^.])/;
 export const RUNTIME_SCHEMES = ["runtime", "hyperty-runtime"];
-const LABEL = /^[\p{L}\p{N}_-]{1,63}$/u; // of a host name
+const HOST = /^(?=[^:]{1,253}(?::|$))[\p{L}\p{N}_-]{1,63}(?:\.[\p{L}\p{N}_-]{1,63})*(?::\d*)?$/u; // or host:port
 const BACK_END_SCHEMES = ["domain", "global"];
 const LEGACY_SCHEMES = ["sip", "xmpp"];
 const PARTS = /^(.*[^/])\/(?:changes|subscription|registration|status|children)$/s;
@@ -95,14 +95,6 @@ export function isLegacy(address) {
   return LEGACY_SCHEMES.includes(parse(address)?.scheme);
 }
 
-/** Whether this is a host name that may be looked up, with or without a port. */
-function isHost(domain) {
-  const [, host, port = ""] = /^([^:]*)(?::(.*))?$/s.exec(domain);
-  return (
-    host.length <= 253 && /^\d*$/.test(port) && host.split(".").every((each) => LABEL.test(each))
-  );
-}
-
 /**
  * Which stub takes a message to `to`.
  *
@@ -110,7 +102,7 @@ function isHost(domain) {
  * @param home the runtime's own domain
  * @param options {interworking: `<scheme>.<domain>` of the interworking stubs there are, routing: domain to "node",
  *   or to another word that changes nothing here}
- * @returns {kind: "domain" | "idp" | "legacy", key, domain}, null if no domain name is in it; "legacy" without
+ * @returns {kind: "domain" | "idp" | "legacy", key, domain}, null if no domain is in it; "legacy" without
  *   an interworking stub has no key
  */
 export function stubFor(to, home, { interworking = new Set(), routing = {} } = {}) {
@@ -119,7 +111,7 @@ export function stubFor(to, home, { interworking = new Set(), routing = {} } = {
   const { scheme, user, domain: host } = parts;
   if (scheme === "global") return { kind: "domain", key: home, domain: home };
   const domain = host.replace(SERVICE, "");
-  if (!isHost(domain)) return null;
+  if (!HOST.test(domain)) return null;
   if (scheme === "domain-idp") return { kind: "idp", key: `domain-idp.${domain}`, domain };
   const isBackEnd = BACK_END_SCHEMES.includes(scheme) || domain !== host;
   if (!isBackEnd && !isP2P(to)) {

@@ -57,7 +57,7 @@ export class Resolver {
     const back = via === undefined ? undefined : this.stubs.ofURL(via);
     if (back) return this.#through(back, message);
     const target = stubFor(message.to, this.homeDomain, this.names);
-    if (!target) return this.#refuse(message, 400, `There is no domain name in ${message.to}.`);
+    if (!target) return this.#refuse(message, 400, `There is no domain in ${message.to}.`);
     if (!target.key) return this.#refuse(message, 404, `There is no stub for ${message.to}.`);
     const entry = this.entryFor(target);
     if (!entry)

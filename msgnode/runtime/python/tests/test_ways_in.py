@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -102,12 +103,12 @@ class Stubs:
     def __init__(self) -> None:
         self.started: dict[str, Stub] = {}
 
-    async def fetch(self, domain: str, kind: str) -> tuple[str, str]:
-        return domain, ""
+    async def fetch(self, domain: str, kind: str) -> tuple[SimpleNamespace, str]:
+        return SimpleNamespace(domain=domain, configuration={}), ""
 
-    async def start(self, url: str, domain: str, source: str, bring: Any, ended: Any) -> Stub:
-        self.started[domain] = Stub(url, bring)
-        return self.started[domain]
+    async def start(self, url: str, found: Any, source: str, bring: Any, ended: Any) -> Stub:
+        self.started[found.domain] = Stub(url, bring)
+        return self.started[found.domain]
 
     async def close(self) -> None:
         """Nothing is left of them."""
