@@ -6,21 +6,16 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect
-from django.urls import reverse
+from django.http import HttpRequest
 from oauth2_provider.models import Application, get_application_model
-from unfold.decorators import action, display
+from unfold.decorators import display
 
 from msgnode.identity.ports import ISSUERS_CHANGED
 from msgnode.identity.provider.clients import OVERLAP, OWN_PAGE, rotate_secret
 from msgnode.identity.provider.grants import CONNECTOR
 from msgnode.storage.control import post
 
-from .acted_meanwhile import is_as_shown
-from .confirm import ask
-from .lists import AuditedAdmin
+from .new_secret import NewSecretAdmin
 
 # The toolkit registers its own classes, which show tokens; users' tokens are ended, not looked at.
 for _model in list(admin.site._registry):
@@ -46,7 +41,8 @@ class ClientForm(forms.ModelForm):
 
 
 @admin.register(get_application_model())
-class ClientAdmin(AuditedAdmin):
+class ClientAdmin(NewSecretAdmin):
+    overlap = OVERLAP
     form = ClientForm
     acts_on = ("name", "client_type", "client_secret")
     list_display = ("name", "client_id", "client_type", "asks_users", "updated")
@@ -58,7 +54,6 @@ class ClientAdmin(AuditedAdmin):
         "name", "client_id", "client_type", "redirect_uris", "post_logout_redirect_uris",
         "allowed_origins", "skip_authorization",
     )  # fmt: skip
-    actions_detail = ("rotate",)
 
     def publish(self) -> None:
         """Workers take tokens of the clients they know of."""
@@ -89,27 +84,9 @@ class ClientAdmin(AuditedAdmin):
         is_public = client is not None and client.client_type == Application.CLIENT_PUBLIC
         return self.has_change_permission(request, client) and not is_public
 
-    @action(description="New secret", url_path="rotate", permissions=["rotate"], icon="autorenew")
-    @transaction.atomic  # the row stays locked from the look at it until it has its new secret
-    def rotate(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Asks first; the present secret works for OVERLAP longer, the one before it no more."""
-        client = self.get_object(request, object_id)
-        if client is None:
-            raise Http404
-        if request.method == "POST" and is_as_shown(self, request, client):
-            _show(request, client, rotate_secret(client))
-            return redirect(reverse("admin:oauth2_provider_application_change", args=[client.pk]))
-        hours = round(OVERLAP.total_seconds() / 3600)
-        warning = f"The present secret stays valid for {hours} hours more, one before it does not."
-        return ask(
-            self,
-            request,
-            get_application_model().objects.filter(pk=client.pk),
-            action="rotate",
-            title="Create a new secret",
-            warning=warning,
-            form=forms.Form(),
-        )
+    def show_new_secret(self, request: HttpRequest, row: Any) -> None:
+        """Give a client a new secret, and show it."""
+        _show(request, row, rotate_secret(row))
 
 
 def _show(request: HttpRequest, client: Any, secret: str) -> None:

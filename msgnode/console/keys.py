@@ -7,13 +7,10 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.db import transaction
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect
-from django.urls import reverse
+from django.http import HttpRequest
 from django.utils import timezone
-from unfold.decorators import action, display
+from unfold.decorators import display
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from msgnode.core.identity import API_KEY_ISSUER
@@ -24,9 +21,8 @@ from msgnode.identity.service_accounts import subject_of
 from msgnode.models import ApiKey, ProviderKey
 from msgnode.storage.control import post
 
-from .acted_meanwhile import is_as_shown
-from .confirm import ask
-from .lists import AuditedAdmin, WrittenByTheNode
+from .lists import WrittenByTheNode
+from .new_secret import NewSecretAdmin
 from .prefilled import fitting
 
 _PROPOSED_DAYS = 365
@@ -46,7 +42,8 @@ class ApiKeyForm(forms.ModelForm):
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(AuditedAdmin):
+class ApiKeyAdmin(NewSecretAdmin):
+    overlap = api_keys.OVERLAP
     form = ApiKeyForm
     acts_on = ("name", "scopes", "expires_at", "is_active", "secret_hash")
     list_display = ("name", "state_label", "scope_text", "expires_at", "last_used_at",
@@ -58,7 +55,6 @@ class ApiKeyAdmin(AuditedAdmin):
     fields = ("name", "scopes", "expires_at", "is_active", "prefix", "created_at", "created_by",
               "last_used_at", "last_used_from")  # fmt: skip
     readonly_fields = ("prefix", "created_at", "created_by", "last_used_at", "last_used_from")
-    actions_detail = ("rotate",)
 
     @display(description="state", label={"in use": "success", "off": "default", "over": "danger"})
     def state_label(self, key: ApiKey) -> str:
@@ -99,27 +95,9 @@ class ApiKeyAdmin(AuditedAdmin):
     def has_rotate_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
         return request.user.has_perm("msgnode.change_apikey")
 
-    @action(description="New secret", url_path="rotate", permissions=["rotate"], icon="autorenew")
-    @transaction.atomic  # the row stays locked from the look at it until it has its new secret
-    def rotate(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Asks first; the old secret works for a while longer."""
-        key = self.get_object(request, object_id)
-        if key is None:
-            raise Http404
-        page = reverse("admin:msgnode_apikey_change", args=[key.pk])
-        if request.method == "POST" and is_as_shown(self, request, key):
-            _show(request, api_keys.rotate(key))
-            return redirect(page)
-        hours = round(api_keys.OVERLAP.total_seconds() / 3600)
-        return ask(
-            self,
-            request,
-            ApiKey.objects.filter(pk=key.pk),
-            action="rotate",
-            title="Create a new secret",
-            warning=f"The present secret stays valid for {hours} hours more.",
-            form=forms.Form(),
-        )
+    def show_new_secret(self, request: HttpRequest, row: ApiKey) -> None:
+        """Give a key a new secret, and show it."""
+        _show(request, api_keys.rotate(row))
 
 
 def _show(request: HttpRequest, text: str) -> None:

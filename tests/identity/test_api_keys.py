@@ -185,7 +185,7 @@ def test_in_the_console_it_is_shown_once(operator: Client) -> None:
     for path in ("", f"{row.pk}/change/"):
         assert text not in operator.get(f"/admin/msgnode/apikey/{path}").content.decode()
     asked = operator.get(f"/admin/msgnode/apikey/{row.pk}/rotate/")
-    assert "24 hours more" in asked.content.decode()
+    assert "another 24 hours" in asked.content.decode()
     assert Program(text).read() == 200
     page = operator.post(f"/admin/msgnode/apikey/{row.pk}/rotate/", follow=True).content.decode()
     new = next(word for word in page.replace("<", " ").split() if word.startswith("mnk_"))
