@@ -24,7 +24,7 @@ from tests.node import Node, running
 from tests.services import free_port
 from tests.waiting import until
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(400), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600), pytest.mark.xdist_group("spark")]
 PHONE = {"width": 390, "height": 844}
 PAPER = {"width": 794, "height": 1123}  # A4 at 96 dots an inch
 PLACE = "Über Straße"
@@ -98,7 +98,7 @@ def test_the_schedule_makes_a_report_that_the_console_shows(
         node.ready()
         manage("traffic_generate", "--rows", "5000", "--days", "1", "--seed", "7")
         manage("shell", "--no-imports", "-c", DUE_NOW)
-        assert until(partial(first_run_ended, data), 240) == "done"
+        assert until(partial(first_run_ended, data), 420) == "done"
         look(chromium, port, said[1], tmp_path)
         node.signal(signal.SIGINT)
         node.status()
