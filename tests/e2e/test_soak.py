@@ -38,7 +38,6 @@ WARM, SECONDS = length(120, 300), length(300, 3300)
 PERIOD = 10.0
 PAIRS = 8
 CONNECTIONS = 100
-ADDRESSES, AT_ONCE = 80_000, 500
 GROWTH = 6 * 1024 * 1024
 """Bytes that a worker may have more after SECONDS: a KiB for each of 6,000 sessions that ended."""
 RULE = {"effect": "deny", "condition": {"msgTo": {"like": "*/nobody-sends-there"}}}
@@ -64,17 +63,6 @@ def two_workers(place: Path, database: str, redis_url: str) -> Iterator[list[Nod
     finally:
         for node in nodes:
             node.kill()
-
-
-async def fill_caches(node: Node) -> None:
-    """Name so many addresses that what remembers them is full, as it is after hours of traffic."""
-    client = await (await node.ws().connect()).open()
-    (own,) = await client.allocate()
-    for number in range(ADDRESSES // AT_ONCE):
-        strange = [f"comm://localhost/{number}-{each}/changes" for each in range(AT_ONCE)]
-        await client.send("update", strange, {"value": number}, sender=own)
-        await client.ask("read", f"hyperty://localhost/nobody-{number}", sender=own)
-    await client.close_session()
 
 
 async def come_and_go(node: Node, gone: Counter[str]) -> None:
@@ -172,7 +160,6 @@ async def test_with_everything_on_nothing_is_lost_in_silence_and_nothing_grows(
             await asyncio.to_thread(
                 browser.fill_in, "login/", username="operator", password=PASSWORD
             )
-        await asyncio.gather(*map(fill_caches, nodes))
         askers = pairs(PAIRS, nodes)
         everyone = [*askers, *(each.partner for each in askers)]
         gone, seen = Counter[str](), Counter[int]()
