@@ -26,8 +26,9 @@ MAX_PART_BYTES = 1_023
 _ESCAPED = {" ": r"\20", '"': r"\22", "&": r"\26", "'": r"\27", "/": r"\2f", ":": r"\3a",
             "<": r"\3c", ">": r"\3e", "@": r"\40", "\\": r"\5c"}  # fmt: skip
 _PLAIN = {code: char for char, code in _ESCAPED.items()}
-_CODE = re.compile(r"\\(?:20|22|26|27|2f|3a|3c|3e|40|5c)")
-_TO_ESCAPE = re.compile(rf"""[ "&'/:<>@]|\\(?={_CODE.pattern[2:]})""")
+_CODES = "20|22|26|27|2f|3a|3c|3e|40|5c"
+_CODE = re.compile(rf"\\(?:{_CODES})")
+_TO_ESCAPE = re.compile(rf"""[ "&'/:<>@]|\\(?={_CODES})""")
 _ASCII = re.compile(r"[!#-%(-.0-9;=?A-Z\[-~]+")
 """What nodeprep leaves of ASCII: all but blanks, controls and what it forbids by name."""
 _PROHIBITED = (

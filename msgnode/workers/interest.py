@@ -117,9 +117,6 @@ class Interest:
 
     def expect(self, name: str) -> None:
         """Accept announcements about a name from now on."""
-        self._use(name)
-
-    def _use(self, name: str) -> None:
         self._watched[name] = self._now
         self._watched.move_to_end(name)
 
@@ -135,7 +132,7 @@ class Interest:
         if name not in self._watched:
             return
         self._known.add(name)
-        self._use(name)
+        self.expect(name)
         if not self._transport.hears_all:
             return
         missed: dict[RemoteSession, None] = {}

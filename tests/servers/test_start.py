@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from platform import libc_ver
 
 import pytest
 import uvloop
@@ -33,6 +34,7 @@ def test_a_signal_between_two_runs_of_the_loop_is_heard_in_the_next(number: int)
             signal.signal(each, handler)
 
 
+@pytest.mark.skipif(libc_ver()[0] != "glibc", reason="another C library has no such heaps")
 @pytest.mark.parametrize(("start", "is_one"), [("use_one_heap()", True), ("", False)])
 def test_threads_share_one_heap(start: str, is_one: bool) -> None:
     script = f"""
