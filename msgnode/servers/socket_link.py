@@ -35,7 +35,34 @@ HOLD = 0.05
 """Seconds of processor time that frames of a fan-out may wait for those of the next one."""
 AT_ONCE = 250
 """Sockets with such frames that are written to in one turn of the loop, some 2 ms."""
+QUIET_TURNS = 3
+"""Turns of the loop until work that took several is over: a sender that was held back is read again
+in the second, and what it has sent meanwhile belongs to it.
+"""
 _CORK_LIMIT = 64 * 1024  # bytes; the transports' own measure of a full buffer
+
+
+class _EncodedFrame:
+    """The last frame as it goes over the wire; the sockets of a fan-out share it."""
+
+    __slots__ = ("data", "frame", "size")
+
+    def __init__(self) -> None:
+        self.take(b"")
+
+    def take(self, frame: bytes) -> None:
+        """Put the header before a frame: two to ten bytes, no mask (RFC 6455, 5.2)."""
+        self.frame, self.size = frame, len(frame)
+        if self.size < 126:
+            header = _SHORT[self.size]
+        elif self.size < 65536:
+            header = struct.pack("!BBH", 0x81, 126, self.size)
+        else:
+            header = struct.pack("!BBQ", 0x81, 127, self.size)
+        self.data = header + frame
+
+
+_ENCODED = _EncodedFrame()
 
 
 class FailedClient:
@@ -141,17 +168,12 @@ class SocketLink(ABC):
         """
         if not self._is_open:
             return
-        size = len(frame)
-        if size < 126:
-            header = _SHORT[size]
-        elif size < 65536:
-            header = struct.pack("!BBH", 0x81, 126, size)
-        else:
-            header = struct.pack("!BBQ", 0x81, 127, size)
+        if frame is not _ENCODED.frame:
+            _ENCODED.take(frame)
         if not self._corked:
             _CORK.add(self)
-        self._corked += (header, frame)
-        self._corked_bytes += size
+        self._corked.append(_ENCODED.data)
+        self._corked_bytes += _ENCODED.size
         if self._corked_bytes > _CORK_LIMIT:
             self.uncork()
 
@@ -249,14 +271,19 @@ class _Cork:
     Most frames leave at the end of the turn. Those of work that takes several turns, such as
     fan-outs (turn_queue.py), wait until that work is done, at most HOLD seconds: a socket that
     observes costs as much for ten frames as for one. Then AT_ONCE sockets are written to each turn.
+    Meanwhile such work waits, again at most HOLD seconds: else two halves of what a sender has
+    under way would follow each other for ever, each with half of the frames.
     """
 
     def __init__(self) -> None:
         self._corked: list[SocketLink] = []
         self._held: list[SocketLink] = []
         self._held_since = 0.0
+        self._quiet_turns = 0
         self._released: deque[SocketLink] = deque()
+        self._released_since = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
+        TURN_QUEUE.is_blocked = self._is_releasing
 
     def add(self, link: SocketLink) -> None:
         """Have the frames of a link sent; it has none that wait already."""
@@ -265,18 +292,26 @@ class _Cork:
         else:
             if not self._held:
                 self._held_since = thread_time()
+                self._quiet_turns = QUIET_TURNS
             self._held.append(link)
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # the first one, or the loop is a new one
             self._loop = loop
             loop.call_soon(self._send)
 
+    def _is_releasing(self) -> bool:
+        if not self._released or thread_time() - self._released_since > HOLD:
+            return False
+        return self._loop is asyncio.get_running_loop()
+
     def _send(self) -> None:
         self._loop = None
         links, self._corked = self._corked, []
-        is_over = not TURN_QUEUE.is_waited_for or thread_time() - self._held_since > HOLD
+        self._quiet_turns = 0 if TURN_QUEUE.is_waited_for else self._quiet_turns + 1
+        is_over = self._quiet_turns >= QUIET_TURNS or thread_time() - self._held_since > HOLD
         if is_over and not self._released:
             self._released.extend(self._held)
+            self._released_since = thread_time()
             self._held.clear()
         links += (self._released.popleft() for _ in range(min(AT_ONCE, len(self._released))))
         for link in links:

@@ -30,6 +30,7 @@ class TurnQueue:
 
     Attributes:
         is_working: whether what runs now is a step of such work.
+        is_blocked: whether work waits for something else, such as sockets that are written to.
     """
 
     def __init__(self, clock: Callable[[], float] = thread_time, seconds: float = TURN) -> None:
@@ -40,6 +41,7 @@ class TurnQueue:
         self._turns_for: asyncio.AbstractEventLoop | None = None
         self._is_calling = False
         self.is_working = False
+        self.is_blocked: Callable[[], bool] = bool
 
     def enter(self) -> None:
         """Call this before working; the first call in a turn of the loop starts its time."""
@@ -50,7 +52,9 @@ class TurnQueue:
     @property
     def must_wait(self) -> bool:
         """Whether the turn's time is used up, or others are queued before."""
-        return (bool(self._waiting) and not self._is_calling) or self._clock() > self._over_at
+        if self._waiting and not self._is_calling:
+            return True
+        return self._clock() > self._over_at or self.is_blocked()
 
     @property
     def is_waited_for(self) -> bool:
@@ -71,6 +75,8 @@ class TurnQueue:
         if not self._waiting:
             return
         self._begin(asyncio.get_running_loop())
+        if self.is_blocked():
+            return
         self._is_calling = True
         try:
             for _ in range(len(self._waiting)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -131,6 +131,61 @@ async def test_frames_of_fan_outs_without_end_leave_after_a_while(
     assert clock.turns.under_way, "there is more to come"
 
 
+async def test_a_fan_out_that_is_done_in_a_turn_leaves_at_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    link, transport = make()
+    FanOuts(monkeypatch, [link]).carry(1)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert transport.sent == [b"\x81\x02{}"]
+
+
+async def test_what_a_sender_says_while_the_last_is_sent_or_it_was_held_back_leaves_in_one_piece(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(socket_link, "AT_ONCE", 2)
+    links, transports = zip(*(make() for _ in range(6)), strict=True)
+    clock = FanOuts(monkeypatch, links)
+    clock.carry(3)
+    await turns_until(lambda: bool(transports[0].sent))
+    clock.carry(1)  # two sockets have the last, four do not
+    await asyncio.sleep(0)
+    clock.carry(1)
+    await turns_until(lambda: not clock.turns.under_way)
+    await asyncio.sleep(0)  # the sender is read again
+    clock.carry(2)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert [each.sent for each in transports] == [[b"\x81\x02{}" * 3, b"\x81\x02{}" * 4]] * 6
+
+
+async def test_fan_outs_wait_no_longer_than_a_while_for_sockets_that_are_sent_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(socket_link, "AT_ONCE", 1)
+    links, transports = zip(*(make() for _ in range(50)), strict=True)
+    clock = FanOuts(monkeypatch, links)
+    clock.carry(2)
+    await turns_until(lambda: bool(transports[0].sent))
+    clock.carry(1)
+    await asyncio.sleep(0)
+    assert clock.turns.under_way
+    clock.pass_by(1.2 * socket_link.HOLD)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not clock.turns.under_way
+    assert not transports[-1].sent, "most sockets wait yet"
+
+
+async def turns_until(is_so: Callable[[], bool]) -> None:
+    for _ in range(100):
+        if is_so():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("not within 100 turns")
+
+
 class FanOuts:
     """Fan-outs of one sender; each takes a turn of the loop, by a clock that stands otherwise."""
 
@@ -148,6 +203,10 @@ class FanOuts:
         """Deliver so many frames to each link."""
         for _ in range(number):
             self.turns.add(self._steps())
+
+    def pass_by(self, seconds: float) -> None:
+        """Have so much processor time be used."""
+        self._clock.now += seconds
 
     def _steps(self) -> Iterator[None]:
         for link in self._links:
