@@ -1,4 +1,4 @@
-"""A real kamailio as docs/legacy.md has it, and phones behind it.
+"""A real kamailio with deploy/kamailio.cfg, and phones behind it.
 
 A phone is written from RFC 3261 and shares nothing with the gateway: UDP, text, one call at a time.
 """
@@ -31,14 +31,7 @@ from tests.waiting import until
 
 DOMAIN, GATEWAY = "sip.example", "gw.sip.example"
 SECRET = "pw-{user}"
-DOCS = Path(__file__).resolve().parent.parent.parent / "docs" / "legacy.md"
-
-
-def configuration() -> str:
-    """The configuration of kamailio that docs/legacy.md shows."""
-    found = re.search(r"```kamailio\n(.*?)```", DOCS.read_text(), re.S)
-    assert found is not None
-    return found[1]
+CONFIGURATION = Path(__file__).resolve().parent.parent.parent / "deploy" / "kamailio.cfg"
 
 
 class Kamailio:
@@ -51,7 +44,7 @@ class Kamailio:
         place.mkdir(parents=True, exist_ok=True)
         self._config = place / "kamailio.cfg"
         own = "#!KAMAILIO\nchildren=2\ntcp_children=2\ndisable_core_dump=yes\nlog_stderror=yes\n"
-        self._config.write_text(own + configuration().replace("5060", str(self.port)))
+        self._config.write_text(own + CONFIGURATION.read_text().replace("5060", str(self.port)))
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Kamailio:
