@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.apps import apps
 from django.contrib import admin, messages
 from django.http import HttpRequest
 from oauth2_provider.models import Application, get_application_model
@@ -21,6 +22,7 @@ from .new_secret import NewSecretAdmin
 for _model in list(admin.site._registry):
     if _model._meta.app_label == "oauth2_provider":
         admin.site.unregister(_model)
+apps.get_app_config("oauth2_provider").verbose_name = "OpenID provider"
 
 
 class ClientForm(forms.ModelForm):

@@ -123,6 +123,7 @@ class TrafficClassAdmin(AuditedAdmin):
 class RoundTripAdmin(AuditedAdmin):
     list_display = ("network", "server", "milliseconds")
     list_select_related = ("server",)
+    autocomplete_fields = ("server",)
     ordering = ("network", "server")
     search_fields = ("network",)
     search_help_text = "Access network (its beginning)"

@@ -42,6 +42,7 @@ from msgnode.models import (
     Subscription,
     WebhookHost,
 )
+from msgnode.qos.models import TrafficClass
 from msgnode.storage.alarms import raise_alarm
 from msgnode.storage.control import post
 from policies.authoring import pap
@@ -70,9 +71,11 @@ MORE = (
     "/admin/registry/hyperty/?q=nothing", "/admin/search/?s=hyperty://localhost/h0000&extended=1",
     "/admin/qos/reservation/?state__exact=held", "/admin/qos/reservation/?o=8",
 )  # fmt: skip
-HANDFUL = {AddressPool, Connector, Group, LegacyNetwork, Peer, PeriodicTask}
+HANDFUL = {AddressPool, Connector, Group, LegacyNetwork, Peer, PeriodicTask, TrafficClass}
 HANDFUL |= {ClockedSchedule, CrontabSchedule, IntervalSchedule, SolarSchedule}
-"""Kinds of which there are never many: one for each scheme, port, role, network, domain or task."""
+"""Kinds of which there are never many: one for each scheme, port, role, network, domain, task or
+bit rate.
+"""
 WRITTEN = {PolicySet, Policy, Rule, NamedList, PolicyTest, RuleHits}
 """Kinds that operators write one by one: at most a thousand."""
 SLOWEST = 1000

@@ -105,7 +105,9 @@ def test_an_operator_gives_a_client_a_new_secret_on_its_page(
     client: Application, operator: Client
 ) -> None:
     page = f"/admin/oauth2_provider/application/{client.pk}/"
-    assert f"{page}rotate/" in operator.get(f"{page}change/").content.decode()
+    shown = operator.get(f"{page}change/").content.decode()
+    assert f"{page}rotate/" in shown
+    assert "Toolkit" not in shown, "no name of a library is an operator's word"
     form = as_posted(operator.get(f"{page}rotate/").content.decode())
     assert introspects(OLD) == 200, "asking changes nothing"
     told = operator.post(f"{page}rotate/", form, follow=True).content.decode()
