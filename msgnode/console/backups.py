@@ -23,11 +23,12 @@ from django.apps import apps
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.views.decorators import staff_member_required
-from django.core.exceptions import PermissionDenied
+from django.contrib.auth.decorators import permission_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.utils import timezone
+from django.utils.decorators import method_decorator
 
 from .audit import note
 
@@ -57,9 +58,8 @@ class BackupsPage:
         """Serve the page."""
         return staff_member_required(self._page)(request)
 
+    @method_decorator(permission_required(MAY, raise_exception=True))
     def _page(self, request: HttpRequest) -> HttpResponse:
-        if not request.user.has_perm(MAY):
-            raise PermissionDenied
         if request.method == "POST":
             if fault := self._begin(request, request.POST.get("check", "")):
                 messages.error(request, fault)

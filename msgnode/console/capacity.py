@@ -25,7 +25,7 @@ import msgspec
 from django.conf import settings
 from django.contrib import admin
 from django.contrib.admin.views.decorators import staff_member_required
-from django.core.exceptions import PermissionDenied
+from django.contrib.auth.decorators import permission_required
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.template.defaultfilters import filesizeformat
@@ -99,10 +99,9 @@ def growth(points: Sequence[tuple[float, float]]) -> float | None:
 
 
 @staff_member_required
+@permission_required(SEES, raise_exception=True)
 def capacity(request: HttpRequest) -> HttpResponse:
     """Serve `/admin/capacity/`."""
-    if not request.user.has_perm(SEES):
-        raise PermissionDenied
     now = timezone.now()
     resources, seconds = measured(now)
     context = {

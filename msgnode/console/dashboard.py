@@ -20,10 +20,7 @@ from . import key_figures
 from .admission_summary import admission_summary
 from .backups import archives
 from .lists import BOUND
-
-SEES = "msgnode.view_session"
-"""The right without which the page has nothing to show."""
-
+from .live.access import SEES
 
 _NO_SESSION = "00000000-0000-0000-0000-000000000000"
 

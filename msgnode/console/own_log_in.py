@@ -18,9 +18,9 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.views.decorators import staff_member_required
 from django.contrib.auth import authenticate
+from django.contrib.auth.decorators import permission_required
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session as BrowserSession
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.template.response import TemplateResponse
@@ -278,10 +278,9 @@ def _codes(request: HttpRequest, user: User, next_url: str) -> HttpResponse:
 
 
 @staff_member_required
+@permission_required("auth.change_user", raise_exception=True)
 def log_ins(request: HttpRequest) -> HttpResponse:
     """`/admin/log-ins/`: the browsers of all operators, for who administers accounts."""
-    if not request.user.has_perm("auth.change_user"):
-        raise PermissionDenied
     users = {user.pk: user for user in User.objects.filter(is_staff=True)}
     if request.method == "POST":
         id_ = request.POST.get("log_in", "")

@@ -12,10 +12,11 @@ from typing import Any
 from django.conf import settings
 from django.contrib import admin
 from django.contrib.admin.views.decorators import staff_member_required
-from django.core.exceptions import PermissionDenied
+from django.contrib.auth.decorators import permission_required
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils.decorators import method_decorator
 
 from .live.access import SEES
 
@@ -74,9 +75,8 @@ class RuntimesPage:
         """Serve the page."""
         return staff_member_required(self._page)(request)
 
+    @method_decorator(permission_required(SEES, raise_exception=True))
     def _page(self, request: HttpRequest) -> HttpResponse:
-        if not request.user.has_perm(SEES):
-            raise PermissionDenied
         facts = {
             "domain": settings.DOMAIN,
             "messages": composed(self._described()),

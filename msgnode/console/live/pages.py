@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.contrib import admin
 from django.contrib.admin.views.decorators import staff_member_required
-from django.core.exceptions import PermissionDenied
+from django.contrib.auth.decorators import permission_required
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -31,10 +31,9 @@ CHOICES = (
 
 
 @staff_member_required
+@permission_required(SEES, raise_exception=True)
 def traces(request: HttpRequest) -> HttpResponse:
     """Serve `/admin/traces/`; the query says what is watched."""
-    if not request.user.has_perm(SEES):
-        raise PermissionDenied
     said = {
         name: request.GET.get(name, "").strip()[:LONGEST]
         for name, *_ in (*FIELDS, *CHOICES)
@@ -54,10 +53,9 @@ def traces(request: HttpRequest) -> HttpResponse:
 
 
 @staff_member_required
+@permission_required(SEES, raise_exception=True)
 def domains(request: HttpRequest) -> HttpResponse:
     """Serve `/admin/domains/`: this node, its peers and its visitors around it."""
-    if not request.user.has_perm(SEES):
-        raise PermissionDenied
     context = {
         **admin.site.each_context(request),
         "title": "Map of domains",
