@@ -27,7 +27,7 @@ from msgnode.storage import notices
 from msgnode.storage.control import post
 
 from .acted_meanwhile import is_as_shown
-from .confirm import ask
+from .confirm import ask, is_confirmed
 from .lists import AuditedAdmin, WrittenByTheNode, link
 from .own_log_in import factor_first
 
@@ -179,12 +179,11 @@ class AlarmRuleAdmin(AuditedAdmin):
         return redirect(_page(rule))
 
     def _is_confirmed(self, request: HttpRequest, rule: AlarmRule) -> bool:
-        is_answer = request.POST.get("confirmed") == "yes"
-        return is_answer and is_as_shown(self, request, rule)
+        return is_confirmed(request) and is_as_shown(self, request, rule)
 
     def _ask(self, request: HttpRequest, rule: AlarmRule, title: str, warning: str) -> HttpResponse:
         rules = AlarmRule.objects.filter(pk=rule.pk)
-        return ask(self, request, rules, action="", title=title, warning=warning, form=forms.Form())
+        return ask(self, request, rules, action="", title=title, warning=warning)
 
     def _rule(self, request: HttpRequest, object_id: str) -> AlarmRule:
         rule: AlarmRule | None = self.get_object(request, object_id)

@@ -45,6 +45,11 @@ def tell_gone(request: HttpRequest, done: int) -> None:
         messages.warning(request, text)
 
 
+def is_confirmed(request: HttpRequest) -> bool:
+    """Whether the page that asks was answered."""
+    return request.POST.get("confirmed") == "yes"
+
+
 def ask(
     admin: Admin,
     request: HttpRequest,
@@ -53,7 +58,7 @@ def ask(
     action: str,
     title: str,
     warning: str,
-    form: forms.Form,
+    form: forms.Form | None = None,
 ) -> TemplateResponse:
     """The page that asks. Confirmed, it posts the action again with `confirmed` and the form."""
     rows = list(queryset[:AT_ONCE])

@@ -34,7 +34,7 @@ from msgnode.sandbox.process import SandboxLimits
 from msgnode.scripts import store, trial
 
 from . import connector_actions
-from .confirm import ask
+from .confirm import ask, is_confirmed
 from .lists import AuditedAdmin
 from .peers_api import Approval, KnownFields, MayDoTheSameInTheConsole, Pages
 
@@ -257,8 +257,7 @@ class ConnectorAdmin(AuditedAdmin):
         if len(rows) != 1:
             messages.error(request, "Select one connector only: each has scripts of its own.")
             return None
-        is_chosen = request.POST.get("confirmed") == "yes"
-        form = WhichVersion(rows[0], request.POST if is_chosen else None)
+        form = WhichVersion(rows[0], request.POST if is_confirmed(request) else None)
         if form.is_valid():
             self.act(request, "approve", rows[0], form.cleaned_data["digest"])
             return None
@@ -276,7 +275,7 @@ class ConnectorAdmin(AuditedAdmin):
         recorded = (row.figures or {}).get("recorded") or trial.EXAMPLES[row.port]
         given: dict[str, Any] = {"source": parts["source"], "calls": recorded, "answers": {}}
         form = Workbench(initial=given)
-        if request.POST.get("confirmed") == "yes":
+        if is_confirmed(request):
             form = Workbench(request.POST)
             if form.is_valid():
                 said = form.cleaned_data

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from django import forms
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -51,5 +50,4 @@ class NewSecretAdmin(AuditedAdmin):
             action="rotate",
             title="Create a new secret",
             warning=warning,
-            form=forms.Form(),
         )

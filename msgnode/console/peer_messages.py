@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django import forms
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
@@ -21,7 +20,7 @@ from msgnode.federation import monitoring
 from msgnode.federation.queue import MessageClass
 from msgnode.models import PeerMessage, StoredMessage
 
-from .confirm import ask, tell_gone, too_many
+from .confirm import ask, is_confirmed, tell_gone, too_many
 from .lists import WrittenByTheNode, begins_with, link
 from .peer_actions import order
 from .whereabouts import has_id
@@ -110,7 +109,7 @@ class PeerMessageAdmin(MessageAdmin):
     ) -> TemplateResponse | None:
         if too_many(request, queryset):
             return None
-        if request.POST.get("confirmed") != "yes":
+        if not is_confirmed(request):
             return ask(
                 self,
                 request,
@@ -118,7 +117,6 @@ class PeerMessageAdmin(MessageAdmin):
                 action="discard",
                 title="Discard messages",
                 warning="Senders of requests are answered 503. Other senders are not notified.",
-                form=forms.Form(),
             )
         done = order(
             monitoring.DISCARD, queryset.filter(is_sent=False), request.user.get_username()

@@ -24,7 +24,7 @@ from msgnode.models import Peer, PeerMessage
 from msgnode.storage.control import post
 
 from . import peer_actions
-from .confirm import ask, too_many
+from .confirm import ask, is_confirmed, too_many
 from .lists import AuditedAdmin
 from .peer_messages import list_of
 
@@ -258,8 +258,7 @@ class PeerAdmin(AuditedAdmin):
         if not peers[0].stubs.exists():
             messages.error(request, f"{peers[0].domain} has offered no stub yet.")
             return None
-        is_chosen = request.POST.get("confirmed") == "yes"
-        form = WhichStub(peers[0], request.POST if is_chosen else None)
+        form = WhichStub(peers[0], request.POST if is_confirmed(request) else None)
         if form.is_valid():
             self.act(request, "approve", peers[0], form.cleaned_data["digest"])
             return None
@@ -277,7 +276,7 @@ class PeerAdmin(AuditedAdmin):
     def discard(self, request: HttpRequest, peers: QuerySet[Peer]) -> HttpResponse | None:
         if too_many(request, peers):
             return None
-        if request.POST.get("confirmed") != "yes":
+        if not is_confirmed(request):
             return ask(
                 self,
                 request,
@@ -285,7 +284,6 @@ class PeerAdmin(AuditedAdmin):
                 action="discard",
                 title="Discard all that waits",
                 warning="Senders of requests are answered 503. Other senders are not notified.",
-                form=forms.Form(),
             )
         for peer in peers:
             self.act(request, "discard", peer)

@@ -25,7 +25,7 @@ from policies.authoring.drafts import paths_of_rules
 from policies.models import DecisionEntry
 
 from . import operator_actions
-from .confirm import Admin, ask, tell_gone, too_many
+from .confirm import Admin, ask, is_confirmed, tell_gone, too_many
 from .lists import BoundedChangeList, WrittenByTheNode, address_filter, as_uuid, begins_with
 
 ALL = "all"
@@ -409,7 +409,7 @@ def end(admin: Admin, request: HttpRequest, sessions: QuerySet[Session]) -> Http
     """Ask for confirmation, or end the sessions once it is given; None returns to the list."""
     if too_many(request, sessions):
         return None
-    is_answer = request.POST.get("confirmed") == "yes"
+    is_answer = is_confirmed(request)
     form = EndForm(request.POST if is_answer else None)
     if not is_answer or not form.is_valid():
         return ask(

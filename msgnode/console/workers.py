@@ -27,7 +27,7 @@ from msgnode.monitoring.samples import Sample
 from msgnode.workers.rebalancing import RATE, TOLERANCE
 
 from . import operator_actions
-from .confirm import ask
+from .confirm import ask, is_confirmed
 from .key_figures import is_heard
 from .lists import WrittenByTheNode
 
@@ -92,7 +92,7 @@ class WorkerAdmin(WrittenByTheNode):
     @action(description="Even out", url_path="even", permissions=["order"], icon="balance")
     def even_out(self, request: HttpRequest) -> HttpResponse:
         """Have workers with more than their share of sessions tell some to come back."""
-        if request.POST.get("confirmed") != "yes":
+        if not is_confirmed(request):
             return ask(
                 self,
                 request,
@@ -101,7 +101,6 @@ class WorkerAdmin(WrittenByTheNode):
                 title="Even out",
                 warning="Workers with more than their share of sessions tell runtimes to come "
                 f"back, at most {RATE:.0f} a second, until all are even within {TOLERANCE:.0%}.",
-                form=forms.Form(),
             )
         self._order(request, operator_actions.even_out)
         return redirect("admin:msgnode_worker_changelist")
@@ -111,7 +110,7 @@ class WorkerAdmin(WrittenByTheNode):
         if workers.count() != 1:
             messages.error(request, "One worker at a time: the others take its sessions.")
             return None
-        if request.POST.get("confirmed") != "yes":
+        if not is_confirmed(request):
             return ask(
                 self,
                 request,
@@ -120,7 +119,6 @@ class WorkerAdmin(WrittenByTheNode):
                 title="Drain and restart the worker",
                 warning="Its sessions are told to come back, and go to the other workers. "
                 "Then it ends; systemd, supervisord or manage.py run starts it again.",
-                form=forms.Form(),
             )
         self._order(request, partial(operator_actions.restart_worker, workers[0]))
         return None
