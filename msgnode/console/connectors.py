@@ -35,7 +35,7 @@ from msgnode.scripts import store, trial
 
 from . import connector_actions
 from .confirm import ask, is_confirmed
-from .lists import AuditedAdmin
+from .decided import DecidedAdmin, for_each
 from .peers_api import Approval, KnownFields, MayDoTheSameInTheConsole, Pages
 
 
@@ -115,20 +115,6 @@ class ConnectorForm(forms.ModelForm):
         return cleaned
 
 
-class WhichVersion(forms.Form):
-    """Which version of a script may run."""
-
-    digest = forms.ChoiceField(label="Version", widget=forms.RadioSelect)
-
-    def __init__(self, connector: Connector, data: Any = None) -> None:
-        super().__init__(data)
-        found = connector.scripts.values_list("digest", "found_at", "added_by")
-        self.fields["digest"].choices = [  # type: ignore[attr-defined]
-            (digest, f"{digest[:12]}, {at:%Y-%m-%d %H:%M}, {by}") for digest, at, by in found
-        ]
-        self.fields["digest"].initial = connector.approved_digest
-
-
 class Workbench(forms.Form):
     """What a script is tried with."""
 
@@ -142,19 +128,9 @@ class Workbench(forms.Form):
     result = forms.JSONField(label="Result", required=False, disabled=True, widget=_area(16))
 
 
-def for_each(name: str, label: str) -> Any:
-    """An action of the list that does one thing with each connector that is selected."""
-
-    @admin.action(description=label, permissions=["change"])
-    def run(self: ConnectorAdmin, request: HttpRequest, rows: QuerySet[Connector]) -> None:
-        for row in rows:
-            self.act(request, name, row)
-
-    return run
-
-
 @admin.register(Connector)
-class ConnectorAdmin(AuditedAdmin):
+class ConnectorAdmin(DecidedAdmin):
+    decisions = connector_actions
     form = ConnectorForm
     list_display = ("port", "what_was_decided", "state", "lately", "sandbox", "last_error")
     search_fields = ("port",)
@@ -176,10 +152,6 @@ class ConnectorAdmin(AuditedAdmin):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return tuple(each for each in self.fields if each not in self.given) if obj else ()
-
-    @admin.display(description="decision")
-    def what_was_decided(self, row: Connector) -> str:
-        return connector_actions.decision_word(row)
 
     @admin.display(description="calls")
     def lately(self, row: Connector) -> str:
@@ -233,20 +205,6 @@ class ConnectorAdmin(AuditedAdmin):
         for row in queryset:
             self.act(request, "remove", row)
 
-    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[Any, ...]:
-        """Delete dependent rows with a connector, without asking for the right on each."""
-        deleted, counts, _, protected = super().get_deleted_objects(objs, request)
-        return deleted, counts, set(), protected
-
-    def act(self, request: HttpRequest, name: str, row: Connector, digest: str = "") -> None:
-        """Do something with a connector, and say what was done, or why it cannot be."""
-        try:
-            done = connector_actions.act(name, row, request.user.get_username(), digest)
-        except Conflict as why:
-            messages.error(request, str(why))
-        else:
-            messages.success(request, done)
-
     approve = for_each("approve", "Approve the newest script")
     pause = for_each("pause", "Pause")
     resume = for_each("resume", "Resume with the approved script")
@@ -257,14 +215,9 @@ class ConnectorAdmin(AuditedAdmin):
         if len(rows) != 1:
             messages.error(request, "Select one connector only: each has scripts of its own.")
             return None
-        form = WhichVersion(rows[0], request.POST if is_confirmed(request) else None)
-        if form.is_valid():
-            self.act(request, "approve", rows[0], form.cleaned_data["digest"])
-            return None
-        return ask(
-            self, request, rows, action="go_back", title="Let another script run",
-            warning="It replaces the running script if it can be loaded.", form=form,
-        )  # fmt: skip
+        scripts = rows[0].scripts.values_list("digest", "found_at", "added_by")
+        found = [(key, f"{key[:12]}, {at:%Y-%m-%d %H:%M}, {by}") for key, at, by in scripts]
+        return self.let_another_run(request, rows, "script", "Version", found)
 
     @admin.action(description="Try a script in the workbench", permissions=["change"])
     def try_it(self, request: HttpRequest, rows: QuerySet[Connector]) -> HttpResponse | None:

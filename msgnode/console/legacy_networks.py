@@ -19,7 +19,8 @@ from msgnode.federation import store
 from msgnode.legacy import rows
 from msgnode.models import LegacyNetwork
 
-from .peers import PeerAdmin, for_each
+from .decided import for_each
+from .peers import PeerAdmin
 from .peers_api import KnownFields, PeerViews
 
 _HELP = (

@@ -18,14 +18,13 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.timezone import localtime
 
-from msgnode.core.errors import Conflict
 from msgnode.federation import kinds, store
 from msgnode.models import Peer, PeerMessage
 from msgnode.storage.control import post
 
 from . import peer_actions
 from .confirm import ask, is_confirmed, too_many
-from .lists import AuditedAdmin
+from .decided import DecidedAdmin, for_each
 from .peer_messages import list_of
 
 
@@ -45,18 +44,6 @@ def _clock(at: float) -> str:
     return date_format(localtime(datetime.fromtimestamp(at, UTC)), "SHORT_DATETIME_FORMAT")
 
 
-class WhichStub(forms.Form):
-    """Which of the stubs that a domain has offered may run."""
-
-    digest = forms.ChoiceField(label="Stub", widget=forms.RadioSelect)
-
-    def __init__(self, peer: Peer, data: Any = None) -> None:
-        super().__init__(data)
-        field = self.fields["digest"]
-        field.choices = [(each["digest"], _told(each)) for each in store.stubs_of(peer)]  # type: ignore[attr-defined]
-        field.initial = peer.approved_digest
-
-
 def _told(stub: dict[str, Any]) -> str:
     """A stub in a line."""
     version = f", version {stub['version']}" if stub["version"] else ""
@@ -74,19 +61,9 @@ class PeerForm(forms.ModelForm):
         return peer_actions.cleaned(super().clean() or self.cleaned_data)
 
 
-def for_each(action: str, label: str) -> Any:
-    """An action of the list that does one thing with each peer that is selected."""
-
-    @admin.action(description=label, permissions=["change"])
-    def run(self: PeerAdmin, request: HttpRequest, peers: QuerySet[Peer]) -> None:
-        for peer in peers:
-            self.act(request, action, peer)
-
-    return run
-
-
 @admin.register(Peer)
-class PeerAdmin(AuditedAdmin):
+class PeerAdmin(DecidedAdmin):
+    decisions = peer_actions
     form: type[forms.ModelForm] = PeerForm
     list_display: ClassVar[tuple[str, ...]] = (
         "domain",
@@ -138,11 +115,6 @@ class PeerAdmin(AuditedAdmin):
         editable = PeerForm.Meta.fields[obj is not None :]
         return tuple(name for name in self.fields if name not in editable)
 
-    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[Any, ...]:
-        """Delete dependent rows with a peer, without asking for the right on each."""
-        deleted, counts, _, protected = super().get_deleted_objects(objs, request)
-        return deleted, counts, set(), protected
-
     def get_queryset(self, request: HttpRequest) -> QuerySet[Peer]:
         """Nodes alone; a class of another model inherits this for all of its own."""
         rows = super().get_queryset(request)
@@ -160,10 +132,6 @@ class PeerAdmin(AuditedAdmin):
         number = peer.number_waiting  # type: ignore[attr-defined]  # annotated
         text = f"{number} message{'' if number == 1 else 's'}"
         return format_html('<a class="text-link" href="{}">{}</a>', list_of(peer.domain), text)
-
-    @admin.display(description="decision")
-    def what_was_decided(self, peer: Peer) -> str:
-        return peer_actions.decision_word(peer)
 
     @admin.display(description="to it, from it")
     def traffic(self, peer: Peer) -> str:
@@ -234,15 +202,6 @@ class PeerAdmin(AuditedAdmin):
     def publish(self) -> None:
         post(store.CHANGED)
 
-    def act(self, request: HttpRequest, action: str, peer: Peer, digest: str = "") -> None:
-        """Do something with a peer, and say what was done, or why it cannot be."""
-        try:
-            done = peer_actions.act(action, peer, request.user.get_username(), digest)
-        except Conflict as why:
-            messages.error(request, str(why))
-        else:
-            messages.success(request, done)
-
     approve = for_each("approve", "Approve the stub that was found")
     pause = for_each("pause", "Pause")
     resume = for_each("resume", "Resume with the approved stub")
@@ -258,19 +217,8 @@ class PeerAdmin(AuditedAdmin):
         if not peers[0].stubs.exists():
             messages.error(request, f"{peers[0].domain} has offered no stub yet.")
             return None
-        form = WhichStub(peers[0], request.POST if is_confirmed(request) else None)
-        if form.is_valid():
-            self.act(request, "approve", peers[0], form.cleaned_data["digest"])
-            return None
-        return ask(
-            self,
-            request,
-            peers,
-            action="go_back",
-            title="Let another stub run",
-            warning="It replaces the running stub if it can be loaded.",
-            form=form,
-        )
+        found = [(each["digest"], _told(each)) for each in store.stubs_of(peers[0])]
+        return self.let_another_run(request, peers, "stub", "Stub", found)
 
     @admin.action(description="Discard all that waits", permissions=["change"])
     def discard(self, request: HttpRequest, peers: QuerySet[Peer]) -> HttpResponse | None:
