@@ -31,7 +31,7 @@ from msgnode.models import OperatorIdentity, RoleAccess
 
 from . import roles
 from .audit import note
-from .lists import AuditedAdmin
+from .lists import NeverEdited
 
 admin.site.unregister(User)
 admin.site.unregister(Group)
@@ -200,7 +200,7 @@ class GroupAdmin(StockGroupAdmin, ModelAdmin):
 
 
 @admin.register(AccessAttempt)
-class FailedLoginAdmin(AuditedAdmin):
+class FailedLoginAdmin(NeverEdited):
     list_display = ("username", "ip_address", "state_label", "failures_since_start", "attempt_time")
     ordering = ("-attempt_time",)
     sortable_by = ("attempt_time",)
@@ -208,12 +208,6 @@ class FailedLoginAdmin(AuditedAdmin):
     search_help_text = "User name (its beginning)"
     fields = ("username", "ip_address", "user_agent", "failures_since_start", "attempt_time",
               "path_info")  # fmt: skip
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: AccessAttempt | None = None) -> bool:
-        return False
 
     @display(description="state", label={"shut": "danger", "counted": "default"})
     def state_label(self, attempt: AccessAttempt) -> str:

@@ -29,7 +29,7 @@ from msgnode.models import AddressOwner, Issuer, Revocation, RoleOfGroup
 from msgnode.storage.control import post
 
 from .audit import fields_of, note
-from .lists import AuditedAdmin, ConsoleAdmin
+from .lists import AuditedAdmin, ConsoleAdmin, NeverEdited
 
 _EVERY_TENANT = re.compile(
     r"https://(login\.microsoftonline\.|sts\.windows\.)[^/]+/(common|organizations|consumers)(/|$)",
@@ -272,7 +272,7 @@ class RevocationAdmin(ConsoleAdmin):
 
 
 @admin.register(AddressOwner)
-class AddressOwnerAdmin(AuditedAdmin):
+class AddressOwnerAdmin(NeverEdited):
     """Addresses reserved for their subject; deleting one frees it for anybody."""
 
     list_display = ("address", "subject", "issuer", "seen_at")
@@ -282,9 +282,3 @@ class AddressOwnerAdmin(AuditedAdmin):
 
     def publish(self) -> None:
         post("owners.changed")
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False

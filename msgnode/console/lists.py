@@ -156,6 +156,18 @@ class AuditedAdmin(ConsoleAdmin):
         self.publish()
 
 
+class NeverEdited(AuditedAdmin):
+    """Rows that come about elsewhere: looked at here, and deleted."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Always false: they are not added one by one."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Always false."""
+        return False
+
+
 class WrittenByTheNode(ConsoleAdmin):
     """Rows that the workers write: shown here as they change, never edited here."""
 

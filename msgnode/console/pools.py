@@ -24,7 +24,7 @@ from msgnode.models import AddressPool, Allocation, PoolAddress
 
 from . import operator_actions, pool_import
 from .audit import fields_of, note
-from .lists import AuditedAdmin
+from .lists import AuditedAdmin, NeverEdited
 
 _LARGEST_FILE = 8 * 1024 * 1024
 
@@ -177,7 +177,9 @@ class AddressPoolAdmin(AuditedAdmin):
 
 
 @admin.register(PoolAddress)
-class PoolAddressAdmin(AuditedAdmin):
+class PoolAddressAdmin(NeverEdited):
+    """Addresses, which are added on the page of their pool."""
+
     list_display = ("address", "pool", "for_visitors", "is_lent")
     list_filter = ("pool", "for_visitors")
     list_select_related = ("pool",)
@@ -188,13 +190,6 @@ class PoolAddressAdmin(AuditedAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[PoolAddress]:
         return super().get_queryset(request).annotate(lent=_lent())
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Addresses are added on the page of their pool."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
     def delete_model(self, request: HttpRequest, obj: PoolAddress) -> None:
         note(request.user.get_username(), "pooladdress.delete", obj, fields_of(obj), {})

@@ -10,11 +10,11 @@ from unfold.decorators import display
 
 from msgnode.models import Invitation, PushEndpoint
 
-from .lists import AuditedAdmin, begins_with
+from .lists import NeverEdited, begins_with
 
 
 @admin.register(PushEndpoint)
-class PushEndpointAdmin(AuditedAdmin):
+class PushEndpointAdmin(NeverEdited):
     list_display = ("user_url", "runtime_url", "waiting", "renewed_at", "expires_at")
     ordering = ("user_url",)
     search_fields = ("user_url",)
@@ -29,12 +29,6 @@ class PushEndpointAdmin(AuditedAdmin):
 
     def search_filter(self, term: str) -> Q:
         return begins_with("user_url", term) | begins_with("runtime_url", term)
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: PushEndpoint | None = None) -> bool:
-        return False
 
     @display(description="invitations waiting")
     def waiting(self, endpoint: PushEndpoint) -> int:
