@@ -18,7 +18,8 @@ from django.contrib.admin.actions import delete_selected
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.paginator import Paginator
 from django.db import connection
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Count, IntegerField, Model, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -227,6 +228,12 @@ def session_filter(term: str) -> Q:
         return Q(pk__in=())
     sessions = Session.objects.filter(begins_with("runtime_url", term)).order_by("-opened_at")
     return Q(session_id__in=list(sessions.values_list("pk", flat=True)[:SESSIONS_SEARCHED]))
+
+
+def number_of(rows: QuerySet[Any], column: str) -> Coalesce:
+    """How many of these rows there are for each row of a list, which their column refers to."""
+    counted = rows.order_by().values(column).annotate(number=Count("pk")).values("number")
+    return Coalesce(Subquery(counted, output_field=IntegerField()), 0)
 
 
 def link(row: Model, text: str) -> SafeString:

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
-from django.db.models import Count, OuterRef, QuerySet, Subquery
-from django.db.models.functions import Coalesce
+from django.db.models import OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.defaultfilters import filesizeformat
 from django.utils.formats import date_format
@@ -25,6 +24,7 @@ from msgnode.storage.control import post
 from . import peer_actions
 from .confirm import ask, is_confirmed, too_many
 from .decided import DecidedAdmin, for_each
+from .lists import number_of
 from .peer_messages import list_of
 
 
@@ -119,9 +119,8 @@ class PeerAdmin(DecidedAdmin):
         """Nodes alone; a class of another model inherits this for all of its own."""
         rows = super().get_queryset(request)
         rows = rows.filter(legacynetwork=None) if self.model is Peer else rows
-        waiting = PeerMessage.objects.filter(peer=OuterRef("pk"), is_sent=False).order_by()
-        number = waiting.values("peer").annotate(number=Count("pk")).values("number")
-        return rows.annotate(number_waiting=Coalesce(Subquery(number), 0))
+        waiting = PeerMessage.objects.filter(peer=OuterRef("pk"), is_sent=False)
+        return rows.annotate(number_waiting=number_of(waiting, "peer"))
 
     @admin.display(description="kind in use")
     def seems(self, peer: Peer) -> str:

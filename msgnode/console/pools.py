@@ -7,8 +7,7 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.db import transaction
-from django.db.models import Count, Exists, IntegerField, OuterRef, QuerySet, Subquery
-from django.db.models.functions import Coalesce
+from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
@@ -24,7 +23,7 @@ from msgnode.models import AddressPool, Allocation, PoolAddress
 
 from . import operator_actions, pool_import
 from .audit import fields_of, note
-from .lists import AuditedAdmin, NeverEdited
+from .lists import AuditedAdmin, NeverEdited, number_of
 
 _LARGEST_FILE = 8 * 1024 * 1024
 
@@ -85,11 +84,6 @@ def _lent() -> Exists:
     return Exists(Allocation.objects.filter(address=OuterRef("address")))
 
 
-def _number(addresses: QuerySet[PoolAddress]) -> Coalesce:
-    counted = addresses.order_by().values("pool").annotate(number=Count("pk")).values("number")
-    return Coalesce(Subquery(counted, output_field=IntegerField()), 0)
-
-
 @admin.register(AddressPool)
 class AddressPoolAdmin(AuditedAdmin):
     form = PoolForm
@@ -111,10 +105,10 @@ class AddressPoolAdmin(AuditedAdmin):
             super()
             .get_queryset(request)
             .annotate(
-                size=_number(mine),
-                lent=_number(mine.filter(_lent())),
-                for_visitors=_number(mine.filter(for_visitors=True)),
-                lent_to_visitors=_number(mine.filter(_lent(), for_visitors=True)),
+                size=number_of(mine, "pool"),
+                lent=number_of(mine.filter(_lent()), "pool"),
+                for_visitors=number_of(mine.filter(for_visitors=True), "pool"),
+                lent_to_visitors=number_of(mine.filter(_lent(), for_visitors=True), "pool"),
             )
         )
 

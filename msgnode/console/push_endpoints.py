@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
-from django.db.models.functions import Coalesce
+from django.db.models import OuterRef, Q, QuerySet
 from django.http import HttpRequest
 from unfold.decorators import display
 
 from msgnode.models import Invitation, PushEndpoint
 
-from .lists import NeverEdited, begins_with
+from .lists import NeverEdited, begins_with, number_of
 
 
 @admin.register(PushEndpoint)
@@ -22,10 +21,9 @@ class PushEndpointAdmin(NeverEdited):
     fields = ("user_url", "runtime_url", "address", "hyperty", "renewed_at", "expires_at")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[PushEndpoint]:
-        waiting = Invitation.objects.filter(endpoint=OuterRef("pk")).exclude(message="").order_by()
-        number = waiting.values("endpoint").annotate(number=Count("pk")).values("number")
+        waiting = Invitation.objects.filter(endpoint=OuterRef("pk")).exclude(message="")
         rows = super().get_queryset(request)
-        return rows.annotate(number_waiting=Coalesce(Subquery(number), 0))
+        return rows.annotate(number_waiting=number_of(waiting, "endpoint"))
 
     def search_filter(self, term: str) -> Q:
         return begins_with("user_url", term) | begins_with("runtime_url", term)
