@@ -13,9 +13,8 @@ from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db.models import Exists, OuterRef, QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.urls import reverse
 from django.utils import timezone
 from unfold.decorators import action, display
 from unfold.widgets import UnfoldAdminSelectWidget
@@ -28,7 +27,7 @@ from msgnode.storage.control import post
 
 from .acted_meanwhile import is_as_shown
 from .confirm import ask, is_confirmed
-from .lists import AuditedAdmin, WrittenByTheNode, link
+from .lists import AuditedAdmin, WrittenByTheNode, link, page_of
 from .own_log_in import factor_first
 
 MOST_MAILS = 20
@@ -154,7 +153,7 @@ class AlarmRuleAdmin(AuditedAdmin):
 
     @action(description="Send a test", url_path="test", permissions=["try"], icon="send")
     def send_test(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        rule = self._rule(request, object_id)
+        rule = self.row_of_page(request, object_id)
         if not self._is_confirmed(request, rule):
             return self._ask(request, rule, "Send a test", f"{self.told(rule)} will be told.")
         told = notices.tell(rule, f"This is a test of the rule {rule.name}.", is_raised=False)
@@ -162,21 +161,21 @@ class AlarmRuleAdmin(AuditedAdmin):
             messages.success(request, f"{told} to be told; see Notices of alarms.")
         else:
             messages.warning(request, "The rule has no recipients, or is silenced.")
-        return redirect(_page(rule))
+        return redirect(page_of(rule))
 
     @action(
         description="Silence for an hour", url_path="silence", permissions=["try"],
         icon="notifications_paused",
     )  # fmt: skip
     def silence(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        rule = self._rule(request, object_id)
+        rule = self.row_of_page(request, object_id)
         if not self._is_confirmed(request, rule):
             warning = "The console still shows the alarm, but nobody is notified for an hour."
             return self._ask(request, rule, "Silence for an hour", warning)
         rule.silent_until = (timezone.now() + timedelta(hours=1)).replace(microsecond=0)
         rule.save(update_fields=["silent_until"])
         messages.success(request, f"Until {rule.silent_until:%H:%M} UTC nobody is notified.")
-        return redirect(_page(rule))
+        return redirect(page_of(rule))
 
     def _is_confirmed(self, request: HttpRequest, rule: AlarmRule) -> bool:
         return is_confirmed(request) and is_as_shown(self, request, rule)
@@ -184,16 +183,6 @@ class AlarmRuleAdmin(AuditedAdmin):
     def _ask(self, request: HttpRequest, rule: AlarmRule, title: str, warning: str) -> HttpResponse:
         rules = AlarmRule.objects.filter(pk=rule.pk)
         return ask(self, request, rules, action="", title=title, warning=warning)
-
-    def _rule(self, request: HttpRequest, object_id: str) -> AlarmRule:
-        rule: AlarmRule | None = self.get_object(request, object_id)
-        if rule is None:
-            raise Http404
-        return rule
-
-
-def _page(rule: AlarmRule) -> str:
-    return reverse("admin:msgnode_alarmrule_change", args=[rule.pk])
 
 
 class WebhookHostForm(forms.ModelForm):

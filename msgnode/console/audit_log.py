@@ -8,10 +8,9 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
-from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -21,7 +20,7 @@ from unfold.decorators import action, display
 from msgnode.models import AuditEntry
 
 from .audit import Fields
-from .lists import WrittenByTheNode, begins_with
+from .lists import WrittenByTheNode, begins_with, page_of
 from .own_log_in import factor_first
 from .take_back import BY_SECOND_FACTOR, CannotTakeBack, check, take_back
 
@@ -84,9 +83,7 @@ class AuditEntryAdmin(WrittenByTheNode):
     )
     def take_back(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """What would be set back, and the button."""
-        entry: AuditEntry | None = self.get_object(request, object_id)
-        if entry is None:
-            raise Http404
+        entry: AuditEntry = self.row_of_page(request, object_id)
         if entry.action.partition(".")[0] in BY_SECOND_FACTOR and (
             refusal := factor_first(request, request.path)
         ):
@@ -106,7 +103,7 @@ class AuditEntryAdmin(WrittenByTheNode):
             "entry": entry,
             "fault": fault,
             "changes": changes_table(entry.after, entry.before),
-            "back": reverse("admin:msgnode_auditentry_change", args=[entry.pk]),
+            "back": page_of(entry),
         }
         return TemplateResponse(request, "console/take_back.html", context)
 

@@ -20,7 +20,7 @@ from django.core.paginator import Paginator
 from django.db import connection
 from django.db.models import Count, IntegerField, Model, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html
@@ -117,6 +117,12 @@ class ConsoleAdmin(ModelAdmin):
     ) -> TemplateResponse | None:
         """Django's own, which asks first; bounded, because it names every row."""
         return None if too_many(request, queryset) else delete_selected(self, request, queryset)
+
+    def row_of_page(self, request: HttpRequest, object_id: str) -> Any:
+        """The row that an action of its page is about. Raises Http404."""
+        if (row := self.get_object(request, object_id)) is None:
+            raise Http404
+        return row
 
     def search_filter(self, term: str) -> Q:
         """Which rows a search term finds, for a class with `search_fields`."""
@@ -236,7 +242,20 @@ def number_of(rows: QuerySet[Any], column: str) -> Coalesce:
     return Coalesce(Subquery(counted, output_field=IntegerField()), 0)
 
 
+def page_of(row: Model) -> str:
+    """The path of the page of a row."""
+    name = f"admin:{row._meta.app_label}_{row._meta.model_name}_change"
+    return reverse(name, args=[row.pk])
+
+
 def link(row: Model, text: str) -> SafeString:
     """A link to the page of a row."""
-    name = f"admin:{row._meta.app_label}_{row._meta.model_name}_change"
-    return format_html('<a class="text-link" href="{}">{}</a>', reverse(name, args=[row.pk]), text)
+    return format_html('<a class="text-link" href="{}">{}</a>', page_of(row), text)
+
+
+def bar(used: int, most: int, text: str) -> SafeString:
+    """How much of something is taken."""
+    return format_html(
+        '<progress class="console-progress" value="{}" max="{}"></progress> {}',
+        used, most or 1, text,
+    )  # fmt: skip

@@ -6,14 +6,13 @@ from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.urls import reverse
 from unfold.decorators import action
 
 from .acted_meanwhile import is_as_shown
 from .confirm import ask
-from .lists import AuditedAdmin
+from .lists import AuditedAdmin, page_of
 
 
 class NewSecretAdmin(AuditedAdmin):
@@ -34,13 +33,10 @@ class NewSecretAdmin(AuditedAdmin):
     @transaction.atomic  # the row stays locked from the look at it until it has its new secret
     def rotate(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Asks first; the current secret works for a while longer."""
-        row = self.get_object(request, object_id)
-        if row is None:
-            raise Http404
+        row = self.row_of_page(request, object_id)
         if request.method == "POST" and is_as_shown(self, request, row):
             self.show_new_secret(request, row)
-            page = f"admin:{self.opts.app_label}_{self.opts.model_name}_change"
-            return redirect(reverse(page, args=[row.pk]))
+            return redirect(page_of(row))
         hours = round(self.overlap.total_seconds() / 3600)
         warning = f"The current secret works for another {hours} hours; an earlier one stops now."
         return ask(

@@ -23,7 +23,7 @@ from msgnode.models import AddressPool, Allocation, PoolAddress
 
 from . import operator_actions, pool_import
 from .audit import fields_of, note
-from .lists import AuditedAdmin, NeverEdited, number_of
+from .lists import AuditedAdmin, NeverEdited, bar, number_of
 
 _LARGEST_FILE = 8 * 1024 * 1024
 
@@ -114,10 +114,7 @@ class AddressPoolAdmin(AuditedAdmin):
 
     @display(description="lent")
     def usage(self, pool: Any) -> SafeString:
-        return format_html(
-            '<progress class="console-progress" value="{}" max="{}"></progress> {} of {}',
-            pool.lent, pool.size or 1, f"{pool.lent:,}", f"{pool.size:,}",
-        )  # fmt: skip
+        return bar(pool.lent, pool.size, f"{pool.lent:,} of {pool.size:,}")
 
     @display(description="free", label={"0": "danger"})
     def free(self, pool: Any) -> str:

@@ -27,20 +27,10 @@ from msgnode.qos.models import (
 )
 
 from .audit import note
-from .lists import AuditedAdmin, WrittenByTheNode, as_uuid, begins_with
+from .lists import AuditedAdmin, WrittenByTheNode, as_uuid, bar, begins_with
 
 DAYS = 30
 _MEGA = 1_000_000
-
-
-def bar(used: int, most: int, text: str) -> SafeString:
-    """How much of something is taken."""
-    return format_html(
-        '<progress class="console-progress" value="{}" max="{}"></progress> {}',
-        used,
-        most or 1,
-        text,
-    )
 
 
 class TurnServerForm(forms.ModelForm):

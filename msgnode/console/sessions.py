@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from django import forms
 from django.contrib import admin, messages
 from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
@@ -26,7 +26,14 @@ from policies.models import DecisionEntry
 
 from . import operator_actions
 from .confirm import Admin, ask, is_confirmed, tell_gone, too_many
-from .lists import BoundedChangeList, WrittenByTheNode, address_filter, as_uuid, begins_with
+from .lists import (
+    BoundedChangeList,
+    WrittenByTheNode,
+    address_filter,
+    as_uuid,
+    begins_with,
+    page_of,
+)
 
 ALL = "all"
 REFUSALS = 10
@@ -253,26 +260,19 @@ class SessionAdmin(WrittenByTheNode):
 
     @action(description="End session", url_path="end", permissions=["end"], icon="link_off")
     def end_one(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        sessions = Session.objects.filter(pk=self._session(request, object_id).pk)
-        return end(self, request, sessions) or redirect(_page(object_id))
+        session = self.row_of_page(request, object_id)
+        sessions = Session.objects.filter(pk=session.pk)
+        return end(self, request, sessions) or redirect(page_of(session))
 
     @action(description="Ban", url_path="ban", permissions=["ban"], icon="block")
     def ban_runtime(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        session = self._session(request, object_id)
-        query = urlencode({"kind": "runtime", "value": session.runtime_url})
-        return redirect(f"{reverse('admin:msgnode_ban_add')}?{query}")
+        return self._to_ban(request, object_id, "runtime", "runtime_url")
 
     @action(description="Ban for an hour", url_path="ban-hour", permissions=["ban"], icon="timer")
     def ban_for_an_hour(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """To the form of a ban, filled in: its button is the second click."""
-        session = self._session(request, object_id)
-        query = {
-            "kind": "runtime",
-            "value": session.runtime_url,
-            "hours": "1",
-            "reason": "for an hour, from the page of its session",
-        }
-        return redirect(f"{reverse('admin:msgnode_ban_add')}?{urlencode(query)}")
+        reason = "for an hour, from the page of its session"
+        return self._to_ban(request, object_id, "runtime", "runtime_url", hours="1", reason=reason)
 
     @action(
         description="Ban its domain", url_path="ban-domain", permissions=["ban_domain"],
@@ -280,8 +280,14 @@ class SessionAdmin(WrittenByTheNode):
     )  # fmt: skip
     def ban_domain(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """To the form of a ban of all visitors of the domain, filled in."""
-        session = self._session(request, object_id)
-        query = urlencode({"kind": "domain", "value": session.visits_from})
+        return self._to_ban(request, object_id, "domain", "visits_from")
+
+    def _to_ban(
+        self, request: HttpRequest, object_id: str, kind: str, column: str, **more: str
+    ) -> HttpResponse:
+        """To the form of a ban, filled in with what a column of the session says."""
+        value = getattr(self.row_of_page(request, object_id), column)
+        query = urlencode({"kind": kind, "value": value, **more})
         return redirect(f"{reverse('admin:msgnode_ban_add')}?{query}")
 
     @action(
@@ -289,12 +295,6 @@ class SessionAdmin(WrittenByTheNode):
     )
     def subscribe_for(self, request: HttpRequest, object_id: str) -> HttpResponse:
         return redirect(f"{reverse('admin:msgnode_subscription_add')}?session={object_id}")
-
-    def _session(self, request: HttpRequest, object_id: str) -> Session:
-        session: Session | None = self.get_object(request, object_id)
-        if session is None:
-            raise Http404
-        return session
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         """Found by the beginning of their URL, sessions are listed by it: one index does both."""
@@ -356,10 +356,6 @@ def _lives(request: HttpRequest, object_id: object) -> bool:
     """Whether a session can still be ended; a list, which has no id, may have some that can."""
     session = _of_page(request, object_id) if object_id else None
     return session is None or session.state != Session.State.CLOSED
-
-
-def _page(object_id: str) -> str:
-    return reverse("admin:msgnode_session_change", args=[object_id])
 
 
 def _refusals(request: HttpRequest, session: Session) -> list[DecisionEntry] | None:
