@@ -17,7 +17,6 @@ from msgnode.models import Alarm, AlarmRule, Allocation, AuditEntry, SecondFacto
 from policies.models import DecisionEntry, Version
 
 from . import key_figures
-from .admission_summary import admission_summary
 from .backups import archives
 from .lists import BOUND
 from .live.access import SEES
@@ -84,7 +83,7 @@ def key_numbers(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]
     context["components"] = key_figures.components(now)
     context["components_url"] = _list("componentstatus")
     context["policy"] = policy_summary()
-    context["admission"] = admission_summary()
+    context["admission"] = key_figures.admission_summary()
     context["counted_at"] = now
     if request.user.has_perm("auth.change_user"):
         steps = first_steps()

@@ -1,4 +1,4 @@
-"""The node's key figures, for the overview and for `manage.py node_status`: a few cheap queries."""
+"""How the node is, in a few cheap queries: for the overview, `node_status` and `/api/v1/status`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,29 @@ from typing import Any
 
 from django.conf import settings
 from django.db.models import Count
+from django.utils import timezone
 
-from msgnode.models import ComponentStatus, Session, Worker
+from msgnode.models import (
+    Alarm,
+    Allocation,
+    Ban,
+    ComponentStatus,
+    PoolAddress,
+    Session,
+    Subscription,
+    Worker,
+)
 
 SILENT_AFTER = 15.0
 """Seconds after which a worker that reports every five is taken for gone; if its lease is longer,
 when that is over."""
+MOST, ALARMS_TOLD = 500, 50
+"""Components that are read, and alarms that are told."""
+_WORDS = {
+    "anonymous": "Anybody may connect and send messages without an identity (ADMISSION=anonymous).",
+    "identified": "Every message needs a valid identity (ADMISSION=identified).",
+    "strict": "Every session must be logged in (ADMISSION=strict).",
+}
 
 
 def live_sessions() -> dict[str, int]:
@@ -50,10 +67,10 @@ def links(now: datetime) -> list[dict[str, Any]]:
     ]
 
 
-def components(now: datetime, most: int = 500) -> list[dict[str, Any]]:
+def components(now: datetime) -> list[dict[str, Any]]:
     """One line a component, connector, protostub or stub, the numbers of the workers added up."""
     lines: dict[str, dict[str, Any]] = {}
-    for row in ComponentStatus.objects.all()[:most]:
+    for row in ComponentStatus.objects.all()[:MOST]:
         line = lines.setdefault(
             row.name,
             {
@@ -77,3 +94,35 @@ def components(now: datetime, most: int = 500) -> list[dict[str, Any]]:
         line["failed"] += row.failed
         line["last_error"] = row.last_error or line["last_error"]
     return list(lines.values())
+
+
+def admission_summary() -> dict[str, Any]:
+    """{mode, domains, is_open, text}: `is_open` if some runtimes need no identity."""
+    mode, domains = settings.ADMISSION, dict(settings.ADMISSION_DOMAINS)
+    others = "; ".join(f"{name}: {word}" for name, word in sorted(domains.items()))
+    text = _WORDS[mode] + (f" Runtimes of single domains: {others}." if others else "")
+    is_open = "anonymous" in (mode, *domains.values())
+    return {"mode": mode, "domains": domains, "is_open": is_open, "text": text}
+
+
+def node_status() -> dict[str, Any]:
+    """How the node is: sessions, components, workers, alarms."""
+    now = timezone.now()
+    lines = components(now)
+    in_force = Ban.objects.exclude(expires_at__lte=now)
+    alarms = Alarm.objects.filter(cleared_at=None)
+    return {
+        "at": now,
+        "workers": sorted({worker for line in lines for worker in line["workers"]}),
+        "joined": links(now),
+        "admission": admission_summary(),
+        "sessions": live_sessions(),
+        "allocations": Allocation.objects.count(),
+        "subscriptions": Subscription.objects.count(),
+        "pool_addresses": PoolAddress.objects.count(),
+        "bans": in_force.count(),
+        "components": lines,
+        "alarms": list(
+            alarms.values("kind", "subject", "text", "count", "raised_at", "last_at")[:ALARMS_TOLD]
+        ),
+    }

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from .status import node_status
+from .key_figures import node_status
 
 
 class MaySeeStatus(BasePermission):

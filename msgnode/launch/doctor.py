@@ -30,7 +30,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
 from msgnode.console.backups import archives
-from msgnode.console.status import node_status
+from msgnode.console.key_figures import node_status
 from msgnode.core import database_limit
 from msgnode.core.explanations import ALARMS
 from msgnode.identity import sealed_secrets

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from msgnode.console.command_base import Tool, not_as_it_should_be
-from msgnode.console.status import node_status
+from msgnode.console.key_figures import node_status
 
 
 class Command(Tool):
