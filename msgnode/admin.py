@@ -6,11 +6,11 @@ from msgnode.console import (  # noqa: F401
     accounts,
     alarm_rules,
     alarms,
-    allocations,
     audit_log,
     bans,
     clients,
     connectors,
+    holdings,
     issuers,
     keys,
     legacy_networks,
@@ -22,7 +22,6 @@ from msgnode.console import (  # noqa: F401
     qos,
     schedule,
     sessions,
-    subscriptions,
     workers,
 )
 

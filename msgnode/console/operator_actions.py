@@ -114,26 +114,15 @@ def _end(session: Session, actor: str, reason: str, may_return: bool) -> None:
     )
 
 
-def delete_allocations(allocations: Iterable[Allocation], actor: str) -> int:
-    """Take addresses back from their sessions."""
-    return _delete(allocations, actor, "allocation.delete")
-
-
-def delete_subscriptions(subscriptions: Iterable[Subscription], actor: str) -> int:
-    """End subscriptions."""
-    return _delete(subscriptions, actor, "subscription.delete")
-
-
-def _delete(rows: Iterable[Allocation | Subscription], actor: str, kind: str) -> int:
-    number = 0
+def take_from_sessions(rows: Iterable[Allocation | Subscription], actor: str) -> None:
+    """Take addresses back from their sessions, or end subscriptions."""
     for portion in _portions(rows):
         with transaction.atomic():
             for row in portion:
+                kind = f"{row._meta.model_name}.delete"  # allocation.delete, subscription.delete
                 note(actor, kind, row, fields_of(row), {})
                 post(kind, session=row.session_id.hex, address=row.address)
                 row.delete()
-                number += 1
-    return number
 
 
 @transaction.atomic

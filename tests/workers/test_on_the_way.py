@@ -103,8 +103,8 @@ async def test_what_an_operator_takes_from_a_session_while_it_moves_it_has_no_mo
     caught, asks = await Runtime(one).open(), await Runtime(other).open()
     (held, heard) = await caught.allocate(), f"{address('comm')}/changes"
     assert (await caught.ask("subscribe", SM, {"resources": [heard]}))["code"] == 200
-    await order(operator_actions.delete_allocations, models.Allocation)
-    await order(operator_actions.delete_subscriptions, models.Subscription)
+    await order(operator_actions.take_from_sessions, models.Allocation)
+    await order(operator_actions.take_from_sessions, models.Subscription)
     await other.parts.control.read()
     again, body = await back(other, caught)
     assert body == {"code": 200}
@@ -123,7 +123,7 @@ async def test_what_a_runtime_has_asked_for_again_after_an_operator_took_it_stay
     caught, heard = await Runtime(one).open(), f"{address('comm')}/changes"
     id_ = session_of(caught).id
     assert (await caught.ask("subscribe", SM, {"resources": [heard]}))["code"] == 200
-    await order(operator_actions.delete_subscriptions, models.Subscription)
+    await order(operator_actions.take_from_sessions, models.Subscription)
     for each in pair:
         await each.parts.control.read()
     assert not one.parts.table.subscribers(heard)
