@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import re
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -169,7 +170,7 @@ def ask_for_factor(
                "name": user.get_username(), "next": request.GET.get("next", "")}  # fmt: skip
     found = own_login.pending(request)
     origin = own_login.origin_asked_for(found[1]["next"]) if found else ""
-    response = _page(request, "access/second_factor.html", context, status)
+    response = render(request, "access/second_factor.html", context, status=status)
     return own_login.leads_on(response, origin)
 
 
@@ -344,9 +345,9 @@ def _give(user: User, given: list[Group]) -> None:
         user.save(update_fields=["is_superuser", "is_staff"])
 
 
-def _not_let_in(request: HttpRequest, why: str, status: int = 403) -> HttpResponse:
+def _not_let_in(request: HttpRequest, why: str) -> HttpResponse:
     context = {"title": "Not logged in", "text": why, "is_again": True}
-    return _page(request, "access/refused.html", context, status)
+    return render(request, "access/refused.html", context, status=HTTPStatus.FORBIDDEN)
 
 
 def _from(request: HttpRequest, why: str) -> dict[str, str]:
@@ -359,7 +360,3 @@ def own_url(request: HttpRequest, url: str) -> str:
     if url and url_has_allowed_host_and_scheme(url, hosts, require_https=request.is_secure()):
         return url
     return reverse("admin:index")
-
-
-def _page(request: HttpRequest, template: str, context: Any, status: int = 200) -> HttpResponse:
-    return render(request, template, context, status=int(status))
