@@ -325,10 +325,7 @@ class ConnectorViews(
         asked = Given(data=request.data)
         asked.is_valid(raise_exception=True)
         values = dict(asked.validated_data)
-        try:
-            row = connector_actions.add(values.pop("port"), values, self._by)
-        except ValidationError as wrong:
-            raise serializers.ValidationError(wrong.message_dict) from None
+        row = connector_actions.add(values.pop("port"), values, self._by)
         return Response(ConnectorLine(row).data, status=201)
 
     def perform_destroy(self, instance: Connector) -> None:
@@ -386,10 +383,7 @@ class ConnectorViews(
         values = parts_of(self.get_object())
         values |= {name: said[name] for name in PARTS if name in request.data}
         calls = said.get("calls", trial.EXAMPLES[port])
-        try:
-            return Response(try_out(port, values, calls, said["answers"]))
-        except ValidationError as wrong:
-            raise serializers.ValidationError(wrong.message_dict) from None
+        return Response(try_out(port, values, calls, said["answers"]))
 
     def _act(self, name: str, digest: str = "") -> Response:
         connector_actions.act(name, self.get_object(), self._by, digest)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from django.core.exceptions import ValidationError
 from django.db.models import Count, OuterRef, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
 from drf_spectacular.types import OpenApiTypes
@@ -123,10 +122,7 @@ class PeerLine(KnownFields, serializers.ModelSerializer):
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse what cannot be a peer, as the console does, or would rename one."""
-        try:
-            attrs = peer_actions.cleaned(attrs)
-        except ValidationError as wrong:
-            raise serializers.ValidationError(wrong.message_dict) from None
+        attrs = peer_actions.cleaned(attrs)
         domain, peer = attrs.get("domain", ""), self.instance
         if peer is not None and domain not in ("", peer.domain):
             words = "A peer keeps its domain: remove it, and add another."

@@ -9,11 +9,13 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.db import DataError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 from django.views.decorators.csrf import csrf_exempt
 from rest_framework import exceptions
+from rest_framework.fields import get_error_detail
 from rest_framework.response import Response
 
 from msgnode.core import database_errors
@@ -53,6 +55,8 @@ def _answer(error: Exception) -> Response | None:
         return problem(error.code, error.description)
     if isinstance(error, Http404):
         error = exceptions.NotFound()
+    if isinstance(error, ValidationError):
+        error = exceptions.ValidationError(get_error_detail(error))
     if not isinstance(error, exceptions.APIException):
         return None
     if isinstance(error, exceptions.ValidationError):
