@@ -63,13 +63,14 @@ from policies.models import DecisionEntry, NamedList
 from registry import api as registry
 
 from .audit import fields_of
+from .auditing import SECRET
 from .operator_actions import end_sessions
 
 ERASED = "(erased)"
 _PORTION = 500
-_HIDDEN = frozenset(
-    {"password", "identity", "token", "token_checksum", "secret_hash", "previous_hash"}
-    | {"webhook", "sealed"}
+_HIDDEN = (
+    SECRET
+    | {"token", "token_checksum"}
     | {"document", "lists"}  # what an author of policies has written is about the node
 )
 _AUTHORS = {
@@ -105,6 +106,11 @@ class Names:
     def texts(self) -> frozenset[str]:
         """Every text that may name the person where user names are stored."""
         return self.user_names | self.emails | self.user_urls | self.guids
+
+    @property
+    def texts_and_subjects(self) -> frozenset[str]:
+        """These, and the person's subjects at whichever issuer."""
+        return self.texts | {subject for _, subject in self.subjects}
 
     def __bool__(self) -> bool:
         return bool(self.texts or self.subjects)
@@ -188,7 +194,7 @@ def export(names: Names) -> dict[str, Any]:
         "legacy_addresses": _at_networks(names),
         "sent_invitations": _invitations(names),
         "revocations": Revocation.objects.filter(_subjects(names)),
-        "bans": Ban.objects.filter(kind=Ban.Kind.SUBJECT, value__in=_ban_values(names)),
+        "bans": Ban.objects.filter(kind=Ban.Kind.SUBJECT, value__in=names.texts_and_subjects),
         "decisions": DecisionEntry.objects.filter(_decisions(names, sessions)),
         "audit": AuditEntry.objects.filter(
             Q(actor__in=names.texts)
@@ -394,8 +400,8 @@ def _own_subjects(names: Names) -> list[str]:
 
 def _alarms(names: Names, sessions: QuerySet[Session]) -> QuerySet[Alarm]:
     """Those about the person's runtimes, or about the person as a sender."""
-    subjects = {*names.texts, *(subject for _, subject in names.subjects)}
-    found = Q(subject__in=subjects) | Q(subject__in=_own_runtimes(names, sessions))
+    found = Q(subject__in=names.texts_and_subjects)
+    found |= Q(subject__in=_own_runtimes(names, sessions))
     for email in names.emails:
         found |= Q(text__icontains=email)
     return Alarm.objects.filter(found)
@@ -419,7 +425,7 @@ def _history(names: Names) -> QuerySet[LogEntry]:
 
 def _lists(names: Names) -> list[NamedList]:
     """Lists of policies that name the person; operators change them, nothing else does."""
-    texts = names.texts | {subject for _, subject in names.subjects}
+    texts = names.texts_and_subjects
     return [each for each in NamedList.objects.all() if texts & set(each.texts())]
 
 
@@ -440,10 +446,6 @@ def _authored(names: Names) -> dict[str, QuerySet[Any]]:
         kind: apps.get_model(kind).objects.filter(**{f"{column}__in": names.texts})
         for kind, column in _AUTHORS.items()
     }
-
-
-def _ban_values(names: Names) -> set[str]:
-    return set(names.texts) | {subject for _, subject in names.subjects}
 
 
 def _decisions(names: Names, sessions: QuerySet[Session]) -> Q:
