@@ -112,10 +112,4 @@ class ProviderKeyAdmin(WrittenByTheNode):
 
     @display(description="state", label={"signs": "success", "next": "info", "over": "default"})
     def state_label(self, key: ProviderKey) -> str:
-        rows = list(ProviderKey.objects.all())
-        if key.kid == provider_keys.signing(rows).kid:
-            return "signs"
-        if key.signs_from > timezone.now():
-            return "next"
-        is_known = key.kid in {row.kid for row in provider_keys.published(rows)}
-        return "published" if is_known else "over"
+        return provider_keys.states(list(ProviderKey.objects.all())).get(key.kid, "over")

@@ -87,6 +87,21 @@ def published(rows: Sequence[ProviderKey], now: datetime | None = None) -> list[
     return [row for row, end in zip(rows, ends, strict=True) if end is None or end > now]
 
 
+def states(rows: Sequence[ProviderKey]) -> dict[str, str]:
+    """Of keys, oldest first: what each is by its `kid`: signs, next, published or over."""
+    signs = signing(rows).kid
+    known = {row.kid for row in published(rows)}
+
+    def state(row: ProviderKey) -> str:
+        if row.kid == signs:
+            return "signs"
+        if row.signs_from > timezone.now():
+            return "next"
+        return "published" if row.kid in known else "over"
+
+    return {row.kid: state(row) for row in rows}
+
+
 @transaction.atomic
 def rotate() -> ProviderKey:
     """Publish a new key, and delete those whose time is over."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.management.base import CommandParser
-from django.utils import timezone
 
 from msgnode.console.command_base import Tool, not_as_it_should_be
 from msgnode.identity.encryption import opens
@@ -34,22 +33,17 @@ class Command(Tool):
             provider_keys.replace_now()
         provider_keys.jwk_set()  # makes the first one
         rows = list(ProviderKey.objects.all())
-        signs = provider_keys.signing(rows).kid
         lost = [row.kid for row in rows if not opens(row.sealed)]
-        known = {row.kid for row in provider_keys.published(rows)}
+        states = provider_keys.states(rows) | dict.fromkeys(lost, "unreadable")
         told = [
             {
                 "kid": row.kid,
-                "state": "unreadable" if row.kid in lost
-                else "signs" if row.kid == signs
-                else "next" if row.signs_from > timezone.now()
-                else "published" if row.kid in known
-                else "over",
+                "state": states[row.kid],
                 "signs_from": row.signs_from,
                 "made_at": row.made_at,
             }
             for row in rows
-        ]  # fmt: skip
+        ]
         if options["json"]:
             self.say_json(told)
         for key in [] if options["json"] else told:
