@@ -10,7 +10,6 @@ has fetched and more has come, at the earliest 30 seconds later.
 from __future__ import annotations
 
 import asyncio
-import base64
 import hashlib
 import time
 from collections import Counter
@@ -26,6 +25,7 @@ from joserfc import jwt
 from joserfc.jwk import ECKey
 
 from msgnode.bus.periodic import every
+from msgnode.core import base64url
 from msgnode.core.errors import BadMessage, Unavailable
 from msgnode.net.http import HttpClient, Network, NoAnswer, NotAllowed, is_allowed, url_fault
 from msgnode.sessions.session import LiveSession
@@ -43,10 +43,6 @@ AT_ONCE = 32
 """Most concurrent wake-ups at one of the `hosts`, so that a frozen one delays only its own."""
 
 
-def _base64url(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
 class PushKey:
     """The key that push services know the node by: the same at every worker, made of SECRET_KEY."""
 
@@ -62,7 +58,8 @@ class PushKey:
         self._signer = ECKey.import_key(pem)
         self._contact = contact
         form = serialization.PublicFormat.UncompressedPoint
-        self.public = _base64url(key.public_key().public_bytes(serialization.Encoding.X962, form))
+        point = key.public_key().public_bytes(serialization.Encoding.X962, form)
+        self.public = base64url.encode(point)
 
     def authorization(self, endpoint: str, now: float) -> str:
         """The header with which the node identifies itself to an endpoint."""
@@ -245,7 +242,7 @@ class PushWakeups:
         headers = {
             "TTL": str(int(self._seconds)),
             "Urgency": "high",
-            "Topic": _base64url(hashlib.sha256(id_.encode()).digest()[:24]),
+            "Topic": base64url.encode(hashlib.sha256(id_.encode()).digest()[:24]),
             "Authorization": self.key.authorization(endpoint, time.time()),
         }
         return (await self._http.post(endpoint, b"", headers)).status

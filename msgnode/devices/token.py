@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from typing import NamedTuple
+
+from msgnode.core import base64url
 
 PREFIX = "mns_"
 
@@ -22,8 +22,7 @@ def write(key: SessionKey) -> str:
     >>> write(SessionKey("runtime://d/1", "t0k"))
     'mns_cnVudGltZTovL2QvMQ.t0k'
     """
-    url = base64.urlsafe_b64encode(key.runtime_url.encode()).decode().rstrip("=")
-    return f"{PREFIX}{url}.{key.token}"
+    return f"{PREFIX}{base64url.encode(key.runtime_url.encode())}.{key.token}"
 
 
 def read(text: str) -> SessionKey | None:
@@ -38,7 +37,6 @@ def read(text: str) -> SessionKey | None:
     if not dot or not token:
         return None
     try:
-        decoded = base64.b64decode(url + "=" * (-len(url) % 4), altchars=b"-_", validate=True)
-        return SessionKey(decoded.decode(), token)
-    except (binascii.Error, ValueError):
+        return SessionKey(base64url.decode(url).decode(), token)
+    except ValueError:
         return None

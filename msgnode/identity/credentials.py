@@ -14,14 +14,13 @@ Rules
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
+from msgnode.core import base64url
 from msgnode.core.errors import NotIdentified
 
 MAX_TOKEN = 16 * 1024
@@ -100,7 +99,7 @@ def _credential(text: str, idp: str, profile: dict[str, Any]) -> Credential:
 def is_jwt(text: str) -> bool:
     """Whether the text has the form of a signed JWT (its signature may be missing)."""
     parts = text.split(".")
-    return len(parts) == 3 and all(map(_PART.fullmatch, parts)) and _json_part(parts[0]) is not None
+    return len(parts) == 3 and all(map(_PART.fullmatch, parts)) and _json_of(parts[0]) is not None
 
 
 def _wrapped(text: str) -> str:
@@ -116,23 +115,18 @@ def header(token: str) -> dict[str, Any]:
     Only `alg` and `kid` are of interest: keys come from the issuer's configuration, never from a
     token.
     """
-    return _json_part(token.partition(".")[0]) or {}
+    return _json_of(token.partition(".")[0]) or {}
 
 
 def unverified_claims(token: str) -> dict[str, Any]:
     """The claims of an unverified JWT: only for choosing an issuer."""
-    return _json_part(token.split(".")[1]) or {}
-
-
-def _json_part(part: str) -> dict[str, Any] | None:
-    return _json_of(part)
+    return _json_of(token.split(".")[1]) or {}
 
 
 def _json_of(text: str) -> dict[str, Any] | None:
     """The JSON object in Base64 text of either alphabet, padded or not."""
-    plain = text.replace("-", "+").replace("_", "/").rstrip("=")
     try:
-        value = _decode(base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True))
-    except (binascii.Error, msgspec.DecodeError, RecursionError, ValueError):
+        value = _decode(base64url.decode(text))
+    except (RecursionError, ValueError):
         return None
     return value if isinstance(value, dict) else None

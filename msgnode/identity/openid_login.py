@@ -16,7 +16,6 @@ Blocks: for threads of requests.
 from __future__ import annotations
 
 import asyncio
-import base64
 import hashlib
 import logging
 import secrets
@@ -31,6 +30,7 @@ from django.conf import settings
 from joserfc import jwt
 from joserfc.errors import JoseError
 
+from msgnode.core import base64url
 from msgnode.core.errors import NodeError
 
 from . import claims, credentials
@@ -104,7 +104,7 @@ def begin(issuer: Issuer, back: str, *, again: bool = False) -> tuple[str, State
         "scope": f"openid profile email{' groups' if wants_groups else ''}",
         "state": state["state"],
         "nonce": state["nonce"],
-        "code_challenge": base64.urlsafe_b64encode(hashed).decode().rstrip("="),
+        "code_challenge": base64url.encode(hashed),
         "code_challenge_method": "S256",
         **({"prompt": "login"} if again else {}),
     }

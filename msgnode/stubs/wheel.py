@@ -14,7 +14,6 @@ Rules
 from __future__ import annotations
 
 import ast
-import base64
 import gzip
 import hashlib
 import io
@@ -26,6 +25,7 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from msgnode.core import base64url
 from msgnode.resources import SHARED
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -110,7 +110,7 @@ def _metadata() -> str:
 
 
 def _hash(data: bytes) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+    return base64url.encode(hashlib.sha256(data).digest())
 
 
 def _files() -> Iterator[tuple[str, bytes]]:

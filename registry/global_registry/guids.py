@@ -10,11 +10,12 @@ derives that other variant: it takes ten times as long, in Python, and so lets o
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 import re
 from time import sleep
+
+from msgnode.core import base64url
 
 ROUNDS = 10_000
 SCHEME = "user-guid://"
@@ -30,7 +31,8 @@ def derive(public_key: str, salt: str) -> str:
     >>> derive("key", "salt")
     'a1YHXfWwpA6xfdFtvgyRBTFWK4wRnFcVL6y1YARnhQw'
     """
-    return _name(hashlib.pbkdf2_hmac("sha256", public_key.encode(), salt.encode(), ROUNDS))
+    derived = hashlib.pbkdf2_hmac("sha256", public_key.encode(), salt.encode(), ROUNDS)
+    return base64url.encode(derived)
 
 
 def derive_legacy(public_key: str, salt: str) -> str:
@@ -43,7 +45,7 @@ def derive_legacy(public_key: str, salt: str) -> str:
         mixed ^= int.from_bytes(block)
         if not number % _ROUNDS_AT_ONCE:
             sleep(_PAUSE)
-    return _name(mixed.to_bytes(32))
+    return base64url.encode(mixed.to_bytes(32))
 
 
 def is_of(guid: str, public_key: str, salt: str) -> bool:
@@ -60,7 +62,3 @@ def _round(start: hmac.HMAC, text: bytes) -> bytes:
     step = start.copy()
     step.update(text)
     return step.digest()
-
-
-def _name(digest: bytes) -> str:
-    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()

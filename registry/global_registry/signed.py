@@ -11,7 +11,6 @@ signed by its own key, and that its GUID is that key's.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 
+from msgnode.core import base64url
 from msgnode.core.errors import BadMessage
 
 from . import guids
@@ -124,7 +124,7 @@ def fields(jwt: str) -> dict[str, Any]:
 
 def digest(jwt: str) -> str:
     """What names this very text of a record: SHA-256 in base64url."""
-    return _encode(hashlib.sha256(jwt.encode()).digest())
+    return base64url.encode(hashlib.sha256(jwt.encode()).digest())
 
 
 def is_signed(text: str, signature: bytes, public_key: str) -> bool:
@@ -145,14 +145,14 @@ def is_signed(text: str, signature: bytes, public_key: str) -> bool:
 
 def sign(record: dict[str, Any], key: ec.EllipticCurvePrivateKey, encoding: str = "raw") -> str:
     """The JWT of a record: `encoding` is `raw` (r and s) or `der`."""
-    data = _encode(json.dumps(record, separators=(",", ":")).encode())
+    data = base64url.encode(json.dumps(record, separators=(",", ":")).encode())
     payload = json.dumps({"data": data}, separators=(",", ":"))
-    text = f"{_HEADER}.{_encode(payload.encode())}"
+    text = f"{_HEADER}.{base64url.encode(payload.encode())}"
     signature = key.sign(text.encode(), ec.ECDSA(hashes.SHA256()))
     if encoding == "raw":
         r, s = utils.decode_dss_signature(signature)
         signature = r.to_bytes(_HALF) + s.to_bytes(_HALF)
-    return f"{text}.{_encode(signature)}"
+    return f"{text}.{base64url.encode(signature)}"
 
 
 def public_text(key: ec.EllipticCurvePrivateKey) -> str:
@@ -171,7 +171,7 @@ def key_text(text: str) -> str:
 def _load(public_key: str) -> ec.EllipticCurvePublicKey:
     body = public_key.removeprefix(_BEGIN).removesuffix(_END)
     try:
-        key = serialization.load_der_public_key(_decode(body))
+        key = serialization.load_der_public_key(base64url.decode(body))
     except (ValueError, TypeError):
         raise BadMessage("Malformed public key found in JWT.") from None
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256K1):
@@ -184,8 +184,8 @@ def _parts(jwt: str) -> tuple[str, str, bytes]:
     if len(parts) != 3 or not jwt.isascii():
         raise BadMessage("Malformed JWT: it has not the three parts of a signed token.")
     try:
-        header = json.loads(_decode(parts[0]))
-        signature = _decode(parts[2])
+        header = json.loads(base64url.decode(parts[0]))
+        signature = base64url.decode(parts[2])
     except (ValueError, RecursionError):
         raise BadMessage("Malformed JWT: header or signature cannot be decoded.") from None
     if not isinstance(header, dict) or header.get("alg") not in ("ES256", "ES256K"):
@@ -195,7 +195,7 @@ def _parts(jwt: str) -> tuple[str, str, bytes]:
 
 def _data(payload: str) -> dict[str, Any]:
     try:
-        data = json.loads(_decode(json.loads(_decode(payload))["data"]))
+        data = json.loads(base64url.decode(json.loads(base64url.decode(payload))["data"]))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise BadMessage("Malformed JWT: its claim 'data' is not an encoded record.") from None
     if not isinstance(data, dict):
@@ -234,16 +234,3 @@ def _user_ids(listed: object) -> tuple[str, ...]:
     if len(named) != len(ids):
         raise BadMessage("JWT is malformed: an entry of 'userIDs' names no user.")
     return named
-
-
-def _encode(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def _decode(text: str) -> bytes:
-    """Base64 of either alphabet, padded or not. Raises ValueError."""
-    plain = text.rstrip("=").replace("-", "+").replace("_", "/")
-    try:
-        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
-    except binascii.Error as error:
-        raise ValueError(str(error)) from None

@@ -11,12 +11,11 @@ In /api/v1 an id is its URL in base64url without padding, which every proxy leav
 
 from __future__ import annotations
 
-import base64
-import binascii
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 from django.http import HttpRequest
 
+from msgnode.core import base64url
 from msgnode.core.errors import BadMessage
 
 
@@ -38,15 +37,14 @@ def key_of(url: str) -> str:
     >>> key_of("hyperty://d/1")
     'aHlwZXJ0eTovL2QvMQ'
     """
-    return base64.urlsafe_b64encode(url.encode()).rstrip(b"=").decode()
+    return base64url.encode(url.encode())
 
 
 def url_of(key: str) -> str:
     """The URL of an id in /api/v1. Raises BadMessage."""
-    plain = key.replace("-", "+").replace("_", "/")
     try:
-        url = base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True).decode()
-    except (binascii.Error, UnicodeError, ValueError):
+        url = base64url.decode(key).decode()
+    except ValueError:
         raise BadMessage("The id is not a URL in base64url.") from None
     if key_of(url) != key:
         raise BadMessage("The id is not a URL in base64url without padding.")

@@ -33,6 +33,7 @@ from oauth2_provider.models import (
     set_token_value,
 )
 
+from msgnode.core import base64url
 from msgnode.core.digest import digest
 from msgnode.identity.ports import AssertionRequest
 
@@ -219,12 +220,8 @@ def _client() -> Any:
 
 def _verifier(state: str) -> str:
     mac = hmac.new(settings.SECRET_KEY.encode(), f"pkce {state}".encode(), hashlib.sha256)
-    return _base64url(mac.digest())
+    return base64url.encode(mac.digest())
 
 
 def _challenge(verifier: str) -> str:
-    return _base64url(hashlib.sha256(verifier.encode()).digest())
-
-
-def _base64url(octets: bytes) -> str:
-    return base64.urlsafe_b64encode(octets).rstrip(b"=").decode()
+    return base64url.encode(hashlib.sha256(verifier.encode()).digest())
