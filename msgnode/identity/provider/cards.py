@@ -23,7 +23,7 @@ from msgnode.models import Allocation, PushEndpoint, Session
 from msgnode.stubs import catalogue
 
 from . import keys
-from .token_claims import CARD_AUDIENCE, claims_of, subject_of, user_url_of
+from .token_claims import CARD_AUDIENCE, claims_of, subject_of, user_of, user_url_of
 
 EVERYBODY = "*"
 SECONDS = 3_600
@@ -72,8 +72,7 @@ def signed_invitation(subject: str, said: Mapping[str, Any], expires: int) -> st
     Returns:
         The JWT; None if there is no such user.
     """
-    users = get_user_model().objects
-    user = users.filter(pk=subject, is_active=True).first() if subject.isdecimal() else None
+    user = user_of(subject)
     if user is None:
         return None
     times = {"iat": int(datetime.now(UTC).timestamp()), "exp": expires}

@@ -22,7 +22,6 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from django.conf import settings
-from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.utils import timezone
 from oauth2_provider.models import (
@@ -38,7 +37,7 @@ from msgnode.core.digest import digest
 from msgnode.identity.ports import AssertionRequest
 
 from . import codes, keys
-from .token_claims import as_text, claims_of, subject_of, user_url_of, verified_claims
+from .token_claims import as_text, claims_of, subject_of, user_of, user_url_of, verified_claims
 
 CONNECTOR = "idm"
 """Client id of the node's own identity connector."""
@@ -75,7 +74,7 @@ def assertion(request: AssertionRequest) -> dict[str, Any] | None:
     if request.token and (claims := verified_claims(request.token)):
         if request.contents and claims.get("nonce") != request.contents:
             return None
-        user = _user(str(claims.get("sub", "")))
+        user = user_of(str(claims.get("sub", "")))
         return _identity(user, request.token, claims) if user else None
     user, nonce = _granted(request)
     if user is None:
@@ -94,9 +93,8 @@ def access_token(request: AssertionRequest) -> dict[str, Any] | None:
 
     docs/reference/identity.md, section 3.
     """
-    user = _owner(request.token) if request.token else None
-    if user is None:
-        user, _ = _granted(request)
+    former = _valid(request.token) if request.token else None
+    user = former.user if former is not None else _granted(request)[0]
     if user is None:
         return None
     text = new_token()
@@ -123,8 +121,8 @@ def access_token(request: AssertionRequest) -> dict[str, Any] | None:
 
 def claims_of_token(text: str) -> dict[str, Any] | None:
     """What introspection says of an access token; None if it is not valid now."""
-    row = _tokens(text).select_related("user", "application").first()
-    if row is None or not row.is_valid() or row.user is None or not row.user.is_active:
+    row = _valid(text)
+    if row is None:
         return None
     return {
         "iss": settings.PROVIDER["ISSUER"],
@@ -163,7 +161,7 @@ def _granted(request: AssertionRequest) -> tuple[Any, str]:
     """The user a grant is of, and the nonce it was asked for with."""
     issuer, subject = request.subject
     if subject and issuer == settings.PROVIDER["ISSUER"]:
-        return _user(subject), request.contents
+        return user_of(subject), request.contents
     return _redeemed(request.username_hint)
 
 
@@ -199,15 +197,11 @@ def _identity(user: Any, token: str, claims: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _user(subject: str) -> Any:
-    users = get_user_model().objects
-    return users.filter(pk=subject, is_active=True).first() if subject.isdecimal() else None
-
-
-def _owner(token: str) -> Any:
-    row = _tokens(token).select_related("user").first()
+def _valid(token: str) -> Any:
+    """The row of an access token, None if it is not valid now."""
+    row = _tokens(token).select_related("user", "application").first()
     is_good = row is not None and row.is_valid() and row.user is not None and row.user.is_active
-    return row.user if is_good else None
+    return row if is_good else None
 
 
 def _tokens(text: str) -> Any:

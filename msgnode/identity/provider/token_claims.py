@@ -47,6 +47,12 @@ def subject_of(user: Any) -> str:
     return str(user.pk)
 
 
+def user_of(subject: str) -> Any:
+    """The active user of a `sub`, None if there is none."""
+    users = get_user_model().objects
+    return users.filter(pk=subject, is_active=True).first() if subject.isdecimal() else None
+
+
 def user_url_of(user: Any) -> str:
     """The user URL that the registry and runtimes know the user by."""
     issuer = Issuer(settings.PROVIDER["ISSUER"], name_claim="preferred_username")
