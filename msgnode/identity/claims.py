@@ -118,7 +118,7 @@ def id_token_name(jti: str) -> str:
 def statement(claims: dict[str, Any], issuer: Issuer, ends: float) -> ValidatedClaims:
     """Make ValidatedClaims of checked claims."""
     subject = claims.get("sub")
-    if not _is_name(subject):
+    if not is_name(subject):
         raise Rejected("The token names no subject (sub) that can be printed.")
     nonce = claims.get("nonce")
     names = names_in(claims, issuer.name_claim)
@@ -143,8 +143,8 @@ def names_in(claims: dict[str, Any], name_claim: str) -> tuple[str, ...]:
     is_verified = said is True or said == "true" or (said is None and name_claim == "email")
     email, named = claims.get("email"), claims.get(name_claim) if name_claim else None
     names = [email] if is_verified and _is_address(email) else []
-    is_chosen = name_claim == "preferred_username" and _is_name(named) and "@" in named
-    if name_claim != "email" and _is_name(named) and not is_chosen:
+    is_chosen = name_claim == "preferred_username" and is_name(named) and "@" in named
+    if name_claim != "email" and is_name(named) and not is_chosen:
         names.append(named)
     return tuple(dict.fromkeys(names))
 
@@ -233,9 +233,9 @@ def _groups(value: Any) -> tuple[str, ...]:
 
 
 def _is_address(value: Any) -> TypeGuard[str]:
-    return _is_name(value) and _ADDRESS.fullmatch(value) is not None
+    return is_name(value) and _ADDRESS.fullmatch(value) is not None
 
 
-def _is_name(value: Any) -> TypeGuard[str]:
+def is_name(value: Any) -> TypeGuard[str]:
     """Whether a claim is a text that can be shown, and stored by every database."""
     return isinstance(value, str) and 0 < len(value) <= MAX_TEXT and value.isprintable()

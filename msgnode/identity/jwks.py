@@ -76,7 +76,7 @@ class JwksCache:
         if age > LIFETIME and not issuer.jwks:
             self._refresh(issuer, known, now)
         if age <= self._keeps or issuer.jwks:
-            key = known.find(kid, algorithm)
+            key = chosen(known.keys, kid, algorithm)
             if key is not None:
                 return key
             if not issuer.jwks:
@@ -164,10 +164,6 @@ class _IssuerKeys:
             return
         others = (f"key {key.kid or '?'} does not fit {', '.join(allowed)}" for key in found.keys)
         self.unusable = "; ".join((*found.faults, *others)) or "its key set is empty"
-
-    def find(self, kid: Any, algorithm: str) -> Key | None:
-        """The key by its id; without an id only if there is just one."""
-        return chosen(self.keys, kid, algorithm)
 
 
 class KeySet(NamedTuple):

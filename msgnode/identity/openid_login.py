@@ -45,7 +45,6 @@ MINUTES = 10
 TIMEOUT = 10.0
 """Seconds for each question to the issuer."""
 MAX_GROUPS = 1_000
-_MAX_TEXT = 255
 _NAMES = ("preferred_username", "upn", "email", "sub")
 
 State = dict[str, Any]
@@ -143,8 +142,8 @@ def finish(
     methods = content.get("amr")
     return Subject(
         subject=content["sub"],
-        name=str(next(each for each in names if _is_text(each))),
-        full_name=every["name"] if _is_text(every.get("name")) else "",
+        name=str(next(each for each in names if claims.is_name(each))),
+        full_name=every["name"] if claims.is_name(every.get("name")) else "",
         groups=groups,
         is_strong=isinstance(methods, list) and "mfa" in methods,
     )
@@ -235,11 +234,7 @@ def _groups(content: Mapping[str, Any], claim: str) -> tuple[str, ...]:
         for part in claim.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
     listed = value[:MAX_GROUPS] if isinstance(value, list) else [value]
-    return tuple(each for each in listed if _is_text(each))
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= _MAX_TEXT and value.isprintable()
+    return tuple(each for each in listed if claims.is_name(each))
 
 
 def _is_token(tokens: Mapping[str, Any]) -> bool:

@@ -45,6 +45,7 @@ PER_MINUTE = 5
 _SECRET_BYTES, _RECOVERY_BYTES = 20, 10
 _ADMINISTRATOR = "administrator"
 _KINDS = SecondFactor.Kind
+_NOT_RIGHT = "This code is not right. Look at the app, and at the clock of its device."
 
 Json = dict[str, Any]
 
@@ -139,15 +140,13 @@ def _counted(user: User) -> Iterator[None]:
 
 
 def _verify_code(user: User, code: str) -> SecondFactor:
-    now = int(time() // PERIOD)
     for row in SecondFactor.objects.filter(user=user, kind=_KINDS.CODES):
         secret = decrypt(row.sealed)
-        for step in (now, now - 1, now + 1):
-            if secret and secrets.compare_digest(_code(secret, step), code):
-                if not _take(row, step):
-                    raise Wrong("This code has been used already. Wait for the next one.")
-                return row
-    raise Wrong("This code is not right. Look at the app, and at the clock of its device.")
+        if secret and (step := _step_of(secret, code)) is not None:
+            if not _take(row, step):
+                raise Wrong("This code has been used already. Wait for the next one.")
+            return row
+    raise Wrong(_NOT_RIGHT)
 
 
 def _verify_recovery(user: User, code: str) -> SecondFactor:
@@ -164,6 +163,13 @@ def _take(row: SecondFactor, counter: int) -> bool:
     """Note the newest use; false if there was one as new."""
     newer = SecondFactor.objects.filter(pk=row.pk, counter__lt=counter)
     return bool(newer.update(counter=counter, last_used_at=timezone.now()))
+
+
+def _step_of(secret: str, code: str) -> int | None:
+    """The half minute that a code is of, now or just beside; None if it is of none."""
+    now = int(time() // PERIOD)
+    steps = (now, now - 1, now + 1)
+    return next((each for each in steps if secrets.compare_digest(_code(secret, each), code)), None)
 
 
 def _code(secret: str, step: int) -> str:
@@ -200,14 +206,13 @@ def picture(text: str) -> str:
 def add_app(user: User, secret: str, code: str, name: str) -> SecondFactor:
     """Enter an app that shows the right code for its secret. Raises Wrong."""
     _check_room(user)
-    now = int(time() // PERIOD)
     given = "".join(code.split())
-    for step in (now, now - 1, now + 1):
-        if secrets.compare_digest(_code(secret, step), given) if given.isascii() else False:
-            return SecondFactor.objects.create(
-                user=user, kind=_KINDS.CODES, name=name, sealed=encrypt(secret), counter=step
-            )
-    raise Wrong("This code is not right. Look at the app, and at the clock of its device.")
+    step = _step_of(secret, given) if given.isascii() else None
+    if step is None:
+        raise Wrong(_NOT_RIGHT)
+    return SecondFactor.objects.create(
+        user=user, kind=_KINDS.CODES, name=name, sealed=encrypt(secret), counter=step
+    )
 
 
 def passkey_server(host: str, scheme: str) -> Fido2Server:
