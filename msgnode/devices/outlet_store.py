@@ -21,7 +21,7 @@ from typing import Any
 
 from msgnode import models
 from msgnode.bus.periodic import every
-from msgnode.bus.writing import Call, Writer
+from msgnode.bus.writing import Call, Writer, result_of
 from msgnode.core.back_off import BackOff
 from msgnode.core.errors import BadMessage, Forbidden, NodeError, NotIdentified
 from msgnode.core.faults import FAULTS
@@ -88,16 +88,9 @@ class OutletStore:
 
     async def of(self, session_ids: Sequence[str]) -> list[StoredOutlet]:
         """Those of sessions that have not ended. Raises Unavailable."""
-        found: list[StoredOutlet] = []
-        ids = [uuid.UUID(each) for each in session_ids]
-
-        def look() -> None:
-            rows = models.DeviceOutlet.objects.filter(session_id__in=ids)
-            rows = rows.exclude(session__state=models.Session.State.CLOSED)
-            found[:] = [self._read(row) for row in rows]
-
-        await self._writer.submit(Call(look))
-        return found
+        rows = models.DeviceOutlet.objects.filter(session_id__in=list(map(uuid.UUID, session_ids)))
+        rows = rows.exclude(session__state=models.Session.State.CLOSED)
+        return await result_of(self._writer, lambda: [self._read(row) for row in rows.all()])
 
     async def _keep(self, session_id: str, kind: str, url: str, secret: str) -> None:
         sealed = self._seal(secret)

@@ -21,9 +21,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from asyncio import Future
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from time import monotonic, time
@@ -34,7 +33,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from msgnode import models
-from msgnode.bus.writing import Call, Writer
+from msgnode.bus.writing import Writer, result_of
 from msgnode.core.digest import digest
 from msgnode.core.errors import NodeError, TooMany, Unavailable
 
@@ -74,11 +73,11 @@ def key_name(runtime_url: str, issuer: str, subject: str) -> str:
 class Shared(Protocol):
     """The bindings that the workers share."""
 
-    def settle(self, wanted: Sequence[Binding]) -> asyncio.Future[Found]:
+    def settle(self, wanted: Sequence[Binding]) -> Awaitable[Found]:
         """Bind what is free; return for each the one in force, None if the runtime has too many."""
         ...
 
-    def look(self, name: str) -> asyncio.Future[Found]:
+    def look(self, name: str) -> Awaitable[Found]:
         """The binding in force, as a list of one."""
         ...
 
@@ -197,7 +196,7 @@ class Bindings:
 
     # --- the database -----------------------------------------------------------------------------
 
-    def _answer(self, key: tuple[str, ...], ask: Callable[[], asyncio.Future[Found]]) -> Found:
+    def _answer(self, key: tuple[str, ...], ask: Callable[[], Awaitable[Found]]) -> Found:
         """The answer of the database to this query, once it has come."""
         answer = self._answers.get(key)
         if answer is not None and answer.until > monotonic():
@@ -209,7 +208,7 @@ class Bindings:
             asking = self._asking[key] = asyncio.ensure_future(self._ask(key, ask))
         raise waiting_for("Whom a token is bound to", asking)
 
-    async def _ask(self, key: tuple[str, ...], ask: Callable[[], asyncio.Future[Found]]) -> None:
+    async def _ask(self, key: tuple[str, ...], ask: Callable[[], Awaitable[Found]]) -> None:
         found: Found | NodeError
         try:
             found = await asyncio.wait_for(ask(), self._patience)
@@ -242,26 +241,20 @@ class BindingStore:
         self._writer = writer
         self._limit = limit
 
-    def settle(self, wanted: Sequence[Binding]) -> Future[Found]:
+    async def settle(self, wanted: Sequence[Binding]) -> Found:
         """Bind what is free; return for each the binding in force after the commit."""
-        found: list[Binding | None] = []
+        return await result_of(self._writer, lambda: [self._settled(each) for each in wanted])
 
-        def settle() -> None:
-            found[:] = [self._settled(each) for each in wanted]
-
-        return self._writer.submit(Call(settle), result=found)
-
-    def look(self, name: str) -> Future[Found]:
+    async def look(self, name: str) -> Found:
         """The binding of a name, according to the database."""
-        found: list[Binding | None] = []
-
-        def look() -> None:
-            row = models.IdentityBinding.objects.filter(name=name).first()
-            found[:] = [_binding(row) if row is not None and _is_in_force(row) else None]
-
-        return self._writer.submit(Call(look), result=found)
+        return [await result_of(self._writer, lambda: self._found(name))]
 
     # --- in the writer's thread -------------------------------------------------------------------
+
+    @staticmethod
+    def _found(name: str) -> Binding | None:
+        row = models.IdentityBinding.objects.filter(name=name).first()
+        return _binding(row) if row is not None and _is_in_force(row) else None
 
     def _settled(self, wanted: Binding) -> Binding | None:
         rows = models.IdentityBinding.objects

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q
 
 from msgnode import models
-from msgnode.bus.writing import Call, Writer
+from msgnode.bus.writing import Call, Writer, result_of
 
 IDLE = "10s"
 """After this time PostgreSQL ends a transaction that has checked a claim and is idle."""
@@ -36,13 +36,7 @@ class WorkerClaim:
 
     async def take(self) -> bool:
         """Take the claim if it is free; return whether this worker has it."""
-        found: list[bool] = []
-
-        def look() -> None:
-            found[:] = [take(self._name, self._epoch)]
-
-        await self._writer.submit(Call(look))
-        return found[0]
+        return await result_of(self._writer, lambda: take(self._name, self._epoch))
 
     async def release(self) -> None:
         """Release the claim."""

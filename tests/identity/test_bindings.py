@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -94,11 +94,11 @@ class Worker(Hall):
         self._store = BindingStore(self.writer, limit)
         self.bindings = self.alone(shared=self, patience=patience)
 
-    def settle(self, wanted: Sequence[Binding]) -> asyncio.Future[Any]:
+    def settle(self, wanted: Sequence[Binding]) -> Awaitable[Any]:
         self.asked += 1
         return self._store.settle(wanted)
 
-    def look(self, name: str) -> asyncio.Future[Any]:
+    def look(self, name: str) -> Awaitable[Any]:
         self.asked += 1
         return self._store.look(name)
 

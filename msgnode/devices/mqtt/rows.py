@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from msgnode import models
-from msgnode.bus.writing import Call, Writer
+from msgnode.bus.writing import Writer, result_of
 
 from .broker_client import BrokerAddress
 from .sensors import SensorTopic
@@ -34,22 +34,20 @@ def address(options: dict[str, Any], max_bytes: int) -> BrokerAddress:
 
 async def read(writer: Writer) -> list[SensorTopic]:
     """The sensor topics that are enabled."""
-    found: list[SensorTopic] = []
+    return await result_of(writer, _topics)
 
-    def look() -> None:
-        found[:] = [
-            SensorTopic(
-                row.pk,
-                row.topic,
-                row.object,
-                row.attribute,
-                tuple(filter(None, row.path.split("."))),
-                row.schema,
-                row.command_topic,
-                row.command_form,
-            )
-            for row in models.MqttTopic.objects.filter(is_enabled=True)
-        ]
 
-    await writer.submit(Call(look))
-    return found
+def _topics() -> list[SensorTopic]:
+    return [
+        SensorTopic(
+            row.pk,
+            row.topic,
+            row.object,
+            row.attribute,
+            tuple(filter(None, row.path.split("."))),
+            row.schema,
+            row.command_topic,
+            row.command_form,
+        )
+        for row in models.MqttTopic.objects.filter(is_enabled=True)
+    ]
