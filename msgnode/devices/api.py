@@ -234,7 +234,7 @@ class DeviceApi:
 
     async def _resource(self, exchange: Exchange, device: Device) -> None:
         """Create, read, update or delete what an address names, by a message to it."""
-        seconds = _wait_of(exchange, MAX_WAIT / 2)
+        seconds = _wait_of(exchange)
         value = await exchange.json(self._settings.max_body)
         address = exchange.path[len(RESOURCES) :]
         body: dict[str, Any] = {"resource": exchange.query.get("resource", address)}
@@ -270,7 +270,7 @@ class DeviceApi:
             self._devices.read_no_more(device)
 
     async def _poll(self, exchange: Exchange, device: Device) -> None:
-        seconds = _wait_of(exchange, MAX_WAIT)
+        seconds = _wait_of(exchange)
         at_most = int(exchange.number("max", downstream.AT_MOST, downstream.AT_MOST)) or 1
         after = _event_id(exchange.query.get("after", ""))
         try:
@@ -302,8 +302,9 @@ async def _give(exchange: Exchange, answer: Answer, only_body: bool = False) -> 
     await exchange.answer(answer.status, body)
 
 
-def _wait_of(exchange: Exchange, default: float = 0.0) -> float:
+def _wait_of(exchange: Exchange) -> float:
     """How long a request may wait. Raises BadMessage."""
+    default = 0.0
     if exchange.path.rstrip("/") == f"{ROOT}/poll":
         default = MAX_WAIT
     elif exchange.path.startswith(RESOURCES):

@@ -209,11 +209,15 @@ async def poll(
             }
             if closed is not None:
                 parts["close"] = {"code": closed.code, "reason": closed.reason}
-            listed = b",".join(frame for _, frame in events)
-            body = encode(parts)[:-1] + b',"messages":[' + listed + b"]}"
-            await exchange.answer(200, body)
+            await exchange.answer(200, with_events(parts, events))
     finally:
         gone.cancel()
+
+
+def with_events(parts: dict[str, Any], events: list[tuple[EventId, bytes]]) -> bytes:
+    """A JSON object of these parts and the `messages`, whose frames are as they came."""
+    listed = b",".join(frame for _, frame in events)
+    return encode(parts)[:-1] + b',"messages":[' + listed + b"]}"
 
 
 def chunk_of(downstream: Downstream, device: Device) -> bytes:

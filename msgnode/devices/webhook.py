@@ -33,7 +33,7 @@ from msgnode.sessions.session import LiveSession
 
 from . import calls
 from .devices import Device
-from .downstream import Downstream
+from .downstream import Downstream, with_events
 from .http import encode
 
 SECRET_PREFIX = "whsec_"  # noqa: S105  (says what follows)
@@ -170,10 +170,8 @@ class Webhook:
                 events = downstream.take()
                 if not events and not gap:
                     continue
-                listed = b",".join(frame for _, frame in events)
                 sent = device.buffer.last_sent
-                head = encode({"next": str(sent), "gap": gap})
-                body = head[:-1] + b',"messages":[' + listed + b"]}"
+                body = with_events({"next": str(sent), "gap": gap}, events)
                 if not await self._deliver(downstream, body):
                     return downstream.closed
                 downstream.confirm(sent)

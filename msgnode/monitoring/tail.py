@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 
 from msgnode.bus.ports import MessageObserver
+from msgnode.bus.refusals import SESSION_ADDRESS
 from msgnode.core import addresses
 from msgnode.core import record as records
 from msgnode.core.faults import FAULTS
@@ -35,7 +36,6 @@ _KEPT = 1_000
 _BATCH = 50
 _PATIENCE = 5.0
 _BUFFER = 64 * 1024
-_SESSION_ADDRESS = "mn:/session"
 
 
 class Follow(msgspec.Struct):
@@ -168,7 +168,7 @@ class Tail:
 
     def _shown(self, record: TrafficRecord, body: bytes) -> bytes:
         shown = msgspec.structs.asdict(record)
-        if body and record.to != _SESSION_ADDRESS:
+        if body and record.to != SESSION_ADDRESS:
             shown["body"] = _readable(body)
         return _line(shown)
 

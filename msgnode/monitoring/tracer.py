@@ -27,6 +27,7 @@ import msgspec
 
 from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import Caller, DeliveryResult, Listener
+from msgnode.bus.refusals import SESSION_ADDRESS
 from msgnode.bus.steps import HeldTraces, Steps, TracedSteps
 from msgnode.bus.trace import Trace, TracePart
 from msgnode.core import addresses, messages, trace_context
@@ -111,7 +112,6 @@ ANSWER_SECONDS = 60.0
 MOST_ASKED = 2_000
 LONGEST_BODY = 8_000
 TOLD_BYTES = 200_000
-_SESSION_ADDRESS = "mn:/session"
 _STRANGER = Speaker("", "")
 _NOT_TRACED = ("", None)
 
@@ -303,7 +303,7 @@ class Tracer:
         if part.why == "watched" and not any(each.wants(part) for each in self._watches):
             return
         message = trace.message
-        if message.recipients[0] != _SESSION_ADDRESS and len(message.body) <= LONGEST_BODY:
+        if message.recipients[0] != SESSION_ADDRESS and len(message.body) <= LONGEST_BODY:
             try:
                 part.body = self._shown(message.fields())
             except NodeError:

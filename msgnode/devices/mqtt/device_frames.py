@@ -32,6 +32,7 @@ from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import BadMessage, NodeError, Unavailable
 from msgnode.core.faults import FAULTS
 from msgnode.core.messages import Message
+from msgnode.sessions.frame_connection import SESSION_ADDRESS
 
 from . import topics
 from .broker import Broker, BrokerAccess, BrokerEvents
@@ -122,7 +123,6 @@ class ResponseTopics:
         return rest != topic and bool(rest) and topics.is_publishable(topic)
 
 
-SESSION_ADDRESS = "mn:/session"
 WAITING_AT_MOST = 100
 """Frames of one device that may wait to be carried; those beyond are answered 429."""
 DEVICES_AT_MOST = 100_000
