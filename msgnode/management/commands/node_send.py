@@ -13,10 +13,10 @@ from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
 from msgnode.console.command_base import Tool, could_not_be_done, not_as_it_should_be
+from msgnode.launch import readiness
 from msgnode.sessions.credentials import bearer
 
 SESSION = "mn:/session"
-_EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 (compared with, not bound)
 Frame = dict[str, Any]
 
 
@@ -90,8 +90,8 @@ def _message(options: dict[str, Any]) -> Frame:
 
 def _own_url() -> str:
     """Where this node listens; one that listens everywhere is met on this machine."""
-    host = "127.0.0.1" if settings.HOST in _EVERYWHERE else settings.HOST
-    return f"ws://{f'[{host}]' if ':' in host else host}:{settings.PORT}/ws"
+    host = readiness.in_url(readiness.reachable(settings.HOST))
+    return f"ws://{host}:{settings.PORT}/ws"
 
 
 def _conversation(socket: ClientConnection, message: Frame, options: Frame) -> Frame | None:
