@@ -61,5 +61,7 @@ def main() -> None:
             except DatabaseError as fault:
                 if "--traceback" in sys.argv or sys.argv[1] in ("shell", "test"):
                     raise
-                first = (str(fault).strip().splitlines() or ["no reason given"])[0]
-                sys.exit(f"{Path(sys.argv[0]).name}: the database refuses: {first}")
+                from msgnode.core.database_errors import first_line
+
+                said = first_line(fault)
+                sys.exit(f"{Path(sys.argv[0]).name}: the database refuses: {said}")

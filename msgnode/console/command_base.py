@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 from typing import Any, ClassVar
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import DatabaseError
+
+from msgnode.core.database_errors import first_line
 
 
 class Tool(BaseCommand):
@@ -25,8 +28,7 @@ class Tool(BaseCommand):
         try:
             return super().execute(*args, **options)
         except DatabaseError as fault:
-            first = (str(fault).strip().splitlines() or ["no reason given"])[0]
-            raise could_not_be_done(f"The database refuses: {first}") from None
+            raise could_not_be_done(f"The database refuses: {first_line(fault)}") from None
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         """A parser whose help ends with the example, line breaks kept."""
@@ -43,6 +45,14 @@ class Tool(BaseCommand):
     def say_json(self, what: object) -> None:
         """Write something as JSON, dates and decimals included."""
         self.stdout.write(json.dumps(what, cls=DjangoJSONEncoder, ensure_ascii=False, indent=2))
+
+
+def read_file(path: str, option: str) -> str:
+    """The text of a file that an option names; what cannot be read is a line and status 2."""
+    try:
+        return Path(path).read_text()
+    except (OSError, ValueError) as error:
+        raise could_not_be_done(f"{option} cannot be read: {error}") from None
 
 
 def not_as_it_should_be(text: str) -> CommandError:

@@ -42,6 +42,11 @@ _SAID_WITHOUT_ONE = ("too many clients", "remaining connection slots", "too many
 _OUT_OF_REACH = "The database is out of reach or does not answer"
 
 
+def first_line(error: BaseException) -> str:
+    """What the database says, without the statement that it repeats below."""
+    return (str(error).strip().splitlines() or ["no reason given"])[0]
+
+
 def is_full(error: BaseException) -> bool:
     """Whether the database's disk is full, by the code behind Django's error."""
     cause = error.__cause__

@@ -175,7 +175,7 @@ def look_at_log(say: Callable[[str], Any]) -> None:
 
 
 def _refusal(fault: DatabaseError) -> StartFailed:
-    first = (str(fault).strip().splitlines() or ["no reason given"])[0]
+    first = database_errors.first_line(fault)
     if database_errors.is_damaged(fault):
         remedy = RESTORE
     elif connection.vendor == "sqlite":

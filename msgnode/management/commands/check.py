@@ -8,6 +8,8 @@ from typing import Any
 from django.core.management.commands import check
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection
 
+from msgnode.core.database_errors import first_line
+
 
 class Command(check.Command):
     def handle(self, *app_labels: Any, **options: Any) -> None:
@@ -23,7 +25,6 @@ class Command(check.Command):
         try:
             connection.ensure_connection()
         except DatabaseError as fault:
-            first = (str(fault).strip().splitlines() or ["no reason given"])[0]
-            self.stderr.write(f"The database was not looked at: {first}")
+            self.stderr.write(f"The database was not looked at: {first_line(fault)}")
             return False
         return True

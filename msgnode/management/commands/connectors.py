@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.core.management.base import CommandParser
 
 from msgnode.console import connector_actions
-from msgnode.console.command_base import Tool, could_not_be_done, not_as_it_should_be
+from msgnode.console.command_base import (
+    Tool,
+    could_not_be_done,
+    not_as_it_should_be,
+    read_file,
+)
 from msgnode.core.errors import Conflict
 from msgnode.models import Connector
 from msgnode.scripts.service import LIVE
@@ -74,7 +78,7 @@ class Command(Tool):
             return
         try:
             if action == "secret":
-                value = _read(options["value_file"], "--value-file").strip()
+                value = read_file(options["value_file"], "--value-file").strip()
                 done = connector_actions.set_secret(connector, options["name"], value, _BY)
             else:
                 done = connector_actions.act(action, connector, _BY, options["digest"])
@@ -85,10 +89,10 @@ class Command(Tool):
     def _add(self, port: str, options: dict[str, Any]) -> None:
         configuration = options["config"].strip()
         if configuration and not configuration.startswith("{"):
-            configuration = _read(configuration, "--config")
+            configuration = read_file(configuration, "--config")
         try:
             values = {
-                "source": _read(options["script"], "--script"),
+                "source": read_file(options["script"], "--script"),
                 "configuration": json.loads(configuration or "{}"),
                 "origins": list(options["origins"]),
                 "secrets": dict(each.split("=", 1) for each in options["secrets"]),
@@ -131,10 +135,3 @@ class Command(Tool):
         ]
         if wrong:
             raise not_as_it_should_be(f"Look at: {', '.join(wrong)}")
-
-
-def _read(path: str, option: str) -> str:
-    try:
-        return Path(path).read_text()
-    except (OSError, ValueError) as error:
-        raise could_not_be_done(f"{option} cannot be read: {error}") from None

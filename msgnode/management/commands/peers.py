@@ -15,7 +15,12 @@ from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from msgnode.console import peer_actions, whereabouts
-from msgnode.console.command_base import Tool, could_not_be_done, not_as_it_should_be
+from msgnode.console.command_base import (
+    Tool,
+    could_not_be_done,
+    not_as_it_should_be,
+    read_file,
+)
 from msgnode.core.errors import Conflict
 from msgnode.federation import (
     descriptor,
@@ -192,7 +197,7 @@ class Command(Tool):
     def _add(self, domain: str, options: dict[str, Any]) -> None:
         row = {"domain": domain, "url": options["url"], "hosts": options["hosts"]}
         if options["keys"] is not None:
-            row["keys"] = _read(options["keys"]) if options["keys"] else ""
+            row["keys"] = read_file(options["keys"], "--keys") if options["keys"] else ""
         if options["kind"]:
             row["kind"] = options["kind"].replace("guessed", "")
         if options["messages_per_second"] is not None:
@@ -232,7 +237,7 @@ class Command(Tool):
         network = kinds.SIP if options["sip"] else kinds.XMPP
         host, _, port = (options["sip"] or options["xmpp"] or ":1").rpartition(":")
         network = kinds.SCRIPT if options["by_script"] else network
-        secret = _read(options["secret"], "--secret").strip() if options["secret"] else ""
+        secret = read_file(options["secret"], "--secret").strip() if options["secret"] else ""
         said = {
             "domain": domain, "network": network, "host": host.lower(),
             "transport": options["transport"], "media": options["media"].lower(),
@@ -361,13 +366,6 @@ async def _tried(peer: Peer) -> list[Finding]:
         return [each async for each in link_trial.tried(own, http, peer.domain, peer.url, keys)]
     finally:
         await http.close()
-
-
-def _read(path: str, option: str = "--keys") -> str:
-    try:
-        return Path(path).read_text()
-    except (OSError, ValueError) as error:
-        raise could_not_be_done(f"{option} cannot be read: {error}") from None
 
 
 def _given(options: dict[str, Any]) -> FoundStub:

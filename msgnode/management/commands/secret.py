@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -13,7 +12,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from oauth2_provider.models import Application
 
-from msgnode.console.command_base import Tool, could_not_be_done
+from msgnode.console.command_base import Tool, could_not_be_done, read_file
 from msgnode.identity.encryption import encrypt
 from msgnode.identity.ports import ISSUERS_CHANGED
 from msgnode.identity.provider.clients import rotate_secret
@@ -113,10 +112,7 @@ def _listed(kind: str) -> Iterator[dict[str, Any]]:
 
 
 def _read(path: str) -> str:
-    try:
-        value = Path(path).read_text().rstrip("\r\n")
-    except (OSError, ValueError) as error:
-        raise could_not_be_done(f"--value-file cannot be read: {error}") from None
+    value = read_file(path, "--value-file").rstrip("\r\n")
     if not value or len(value) > _LENGTH or not value.isprintable():
         raise could_not_be_done(
             f"--value-file: it must have one line of 1 to {_LENGTH} characters, none of which is a "
