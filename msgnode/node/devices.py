@@ -37,7 +37,7 @@ def mqtt_connector(base: Base, parts: ConnectionParts) -> tuple[Subsystem, ...]:
         return ()
     from msgnode.devices.mqtt import rows
     from msgnode.devices.mqtt.connector import MqttConnector, MqttSettings
-    from msgnode.devices.mqtt.sessions import BrokerSessions
+    from msgnode.devices.mqtt.session import BrokerSessions
     from msgnode.devices.mqtt.topics import TOPICS_CHANGED
 
     limits: dict[str, Any] = settings.NODE

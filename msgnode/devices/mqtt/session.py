@@ -14,7 +14,8 @@ from typing import Protocol
 
 from msgnode.core.errors import GatewayTimeout, NodeError, TooMany
 from msgnode.core.faults import FAULTS
-from msgnode.sessions.frame_connection import FrameConnection
+from msgnode.core.identity import BROKER_ISSUER, Identity
+from msgnode.sessions.frame_connection import ConnectionOpener, FrameConnection
 from msgnode.sessions.rules import CloseCode
 
 from .delivery import Delivery
@@ -22,6 +23,8 @@ from .link import BrokerLink
 
 REFUSED_SECONDS = 5.0
 """A session that is refused is not asked for again for so long."""
+SOURCE = "mqtt"
+"""The text in place of a network address of devices behind the broker."""
 _RETRY_SECONDS = 0.5
 _TRANSIENT = frozenset({429, 500, 503, 504})
 
@@ -43,6 +46,26 @@ class Opener(Protocol):
     def left(self, connection: BrokerConnection) -> None:
         """Detach the session of the lost connection, which is kept for the grace period."""
         ...
+
+
+class BrokerSessions(ConnectionOpener):
+    """Implements Opener, with the identity that the broker vouches for.
+
+    One instance per worker and kind of limits.
+    """
+
+    async def open(self, runtime_url: str, name: str, link: BrokerLink) -> BrokerConnection:
+        """Open a session for a client of the broker. Raises NodeError."""
+        connection = self._made(BrokerConnection, link, SOURCE)
+        subject = f"urn:device:{name}"
+        connection.set_identity(Identity(BROKER_ISSUER, subject, username=subject), "")
+        await connection.begin_session(runtime_url)
+        self._limits.add(connection, SOURCE)
+        return connection
+
+    def left(self, connection: BrokerConnection) -> None:
+        """Count the connection of a client no longer."""
+        self._uncount(connection, SOURCE)
 
 
 class BrokerSession:
