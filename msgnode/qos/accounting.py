@@ -200,7 +200,8 @@ def _write(entry: Entry, reservation: Reservation, at: datetime) -> Bytes:
         row.ended_at = at
     row.save()
     _add(reservation, more, at, is_incomplete=entry.is_incomplete)
-    _use(reservation, has_ended=bool(entry.ended_at))
+    used = Reservation.objects.filter(pk=reservation.pk)
+    bookings.mark_used(used, is_running=not entry.ended_at)
     return more
 
 
@@ -224,14 +225,6 @@ def _add(reservation: Reservation, more: Bytes, at: datetime, *, is_incomplete: 
 def _plus(column: str, more: int) -> Combinable:
     """A sum with more in it, or less."""
     return Greatest(Least(F(column), Value(_MOST)) + more, Value(0))
-
-
-def _use(reservation: Reservation, *, has_ended: bool) -> None:
-    """Mark a reservation with an allocation as used; if it has ended, its allocation is ended."""
-    rows = Reservation.objects.filter(pk=reservation.pk)
-    rows.filter(state=Reservation.State.HELD).update(state=Reservation.State.ACTIVE)
-    if not has_ended:
-        rows.filter(state=Reservation.State.ENDED).update(cut_at=None)
 
 
 def mark_gap(epoch: str) -> None:

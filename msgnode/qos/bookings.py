@@ -217,7 +217,7 @@ def _issue(row: Reservation, limits: Limits, at: datetime) -> None:
     """Note the user name of a new credential; those that are over are forgotten."""
     end_ = min(row.expires_at, at + timedelta(seconds=limits.credential_seconds))
     past = at.timestamp()
-    live = [user for user in row.users if int(user.partition(":")[0]) > past]
+    live = [user for user in row.users if credentials.end_of(user) > past]
     row.users = [*live[-20:], credentials.username(row.id, int(end_.timestamp()))]
 
 
@@ -273,6 +273,13 @@ def open_of(owner: Owner) -> list[Reservation]:
     if owner.subject:
         mine |= Q(issuer=owner.issuer, subject=owner.subject)
     return list(Reservation.objects.filter(mine, state__in=OPEN).select_related("server")[:1000])
+
+
+def mark_used(rows: Any, *, is_running: bool) -> None:
+    """Note that a server has, or had, allocations for these reservations."""
+    rows.filter(state=Reservation.State.HELD).update(state=Reservation.State.ACTIVE)
+    if is_running:  # of one that has ended they are still to be ended
+        rows.filter(state=Reservation.State.ENDED).update(cut_at=None)
 
 
 def end(rows: Any, reason: Reservation.Reason, at: datetime, **more: Any) -> int:

@@ -57,7 +57,7 @@ class Room:
             for each in self.servers.values()
             if each.is_enabled
             and each.state != TurnServer.State.DOWN
-            and (each.traffic_class is None or each.traffic_class.name == traffic_class)
+            and each.carries(traffic_class)
         ]
         if not usable:
             raise Unavailable(f"No TURN server for class {traffic_class} is up.")

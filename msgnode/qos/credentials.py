@@ -46,6 +46,11 @@ def make(secret: str, reservation: str, end: int) -> Credential:
     return Credential(user, base64.b64encode(mac).decode())
 
 
+def end_of(user: str) -> int:
+    """Until when a credential with this user name, one of ours, is good."""
+    return int(user.partition(":")[0])
+
+
 def reservation_of(user: str) -> str:
     """The reservation a user name is of, "" if it is none of ours."""
     end, colon, reservation = user.partition(":")

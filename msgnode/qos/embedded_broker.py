@@ -21,11 +21,30 @@ _SECRET_SECONDS = 1.0
 """How old the signing secret may be that a worker knows."""
 
 
-class EmbeddedBroker:
-    """Implements Broker on the database."""
+class NotedReservations:
+    """What any Broker tells of reservations as they are noted here, whoever grants them.
+
+    Args:
+        store: of the reservations.
+    """
 
     def __init__(self, store: ReservationStore) -> None:
         self._store = store
+
+    async def read(self, id_: str, owner: Owner) -> Value:
+        """One reservation of this owner; 404 for anybody else's."""
+        return await self._store.in_thread(lambda: shown(bookings.find(id_, owner)))
+
+    async def list(self, owner: Owner) -> list[Value]:
+        """The open reservations of this owner."""
+        return await self._store.in_thread(lambda: [shown(row) for row in bookings.open_of(owner)])
+
+
+class EmbeddedBroker(NotedReservations):
+    """Implements Broker on the database."""
+
+    def __init__(self, store: ReservationStore) -> None:
+        super().__init__(store)
         self._secret = ("", 0.0)
 
     async def inquire(self, criteria: Criteria) -> Value:
@@ -36,14 +55,6 @@ class EmbeddedBroker:
         """Book it, and sign the credential for the TURN server that was chosen."""
         return await self._granted(await self._store.submit(Book(order, owner)))
 
-    async def read(self, id_: str, owner: Owner) -> Value:
-        """One reservation of this owner; 404 for anybody else's."""
-        return await self._store.in_thread(lambda: shown(bookings.find(id_, owner)))
-
-    async def list(self, owner: Owner) -> list[Value]:
-        """The open reservations of this owner."""
-        return await self._store.in_thread(lambda: [shown(row) for row in bookings.open_of(owner)])
-
     async def renew(self, id_: str, seconds: int, owner: Owner) -> Value:
         """Book it for longer, and sign a new credential."""
         return await self._granted(await self._store.submit(Extend(id_, seconds, owner)))
@@ -53,14 +64,14 @@ class EmbeddedBroker:
         await self._store.submit(Free(id_, owner))
 
     async def _granted(self, row: Reservation) -> Value:
-        end = int(row.users[-1].partition(":")[0])
+        end = credentials.end_of(row.users[-1])
         credential = credentials.make(await self._signing(), row.id, end)
         server = {
             "urls": [line for line in row.server.urls.split() if line] if row.server else [],
             "username": credential.username,
             "credential": credential.password,
         }
-        return {**shown(row), "iceServers": [server], "iceTransportPolicy": "relay"}
+        return granted(row, [server])
 
     async def _signing(self) -> str:
         """The secret that signs now, read from the database once a second at most."""
@@ -90,6 +101,11 @@ def shown(row: Reservation) -> Value:
     return value
 
 
+def granted(row: Reservation, servers: list[Value]) -> Value:
+    """An RTCConfiguration of these servers, with the reservation that they were granted for."""
+    return {**shown(row), "iceServers": servers, "iceTransportPolicy": "relay"}
+
+
 def _resources(criteria: Criteria) -> Value:
     servers = list(TurnServer.objects.filter(is_enabled=True).select_related("traffic_class"))
     room = Room.of(servers)
@@ -114,11 +130,7 @@ def _resources(criteria: Criteria) -> Value:
 
 def _class(row: TrafficClass, room: Room, far: Mapping[int, float]) -> Value:
     """Total, booked and free capacity of the servers with a class, and of each of them."""
-    mine = [
-        each
-        for each in room.servers.values()
-        if each.traffic_class is None or each.traffic_class.name == row.name
-    ]
+    mine = [each for each in room.servers.values() if each.carries(row.name)]
     up = [each for each in mine if each.state != TurnServer.State.DOWN]
     return {
         "class": row.name,

@@ -74,7 +74,7 @@ def _full(room: Room) -> Iterator[tuple[str, str]]:
         free = [
             max(0, room.free[server.pk])
             for server in room.servers.values()
-            if server.traffic_class is None or server.traffic_class_id == row.pk
+            if server.carries(row.name)
         ]
         if free and max(free) < row.bitrate:
             yield (

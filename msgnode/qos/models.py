@@ -82,6 +82,10 @@ class TurnServer(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    def carries(self, traffic_class: str) -> bool:
+        """Whether it is for flows of this class."""
+        return self.traffic_class is None or self.traffic_class.name == traffic_class
+
 
 class RoundTrip(models.Model):
     """The measured distance of a TURN server from an access network."""

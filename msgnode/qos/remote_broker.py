@@ -26,7 +26,7 @@ from msgnode.net.back_end import Answer, BackEnd
 from . import bookings
 from .bookings import Book, Extend, Free, Settle
 from .broker import Criteria, Order, Owner, Value
-from .embedded_broker import shown
+from .embedded_broker import NotedReservations, granted
 from .models import Reservation, TrafficClass
 from .store import ReservationStore
 
@@ -42,15 +42,8 @@ class Grant(NamedTuple):
     servers: list[Value]
 
 
-class OutsideBroker:
-    """Implements Broker: reservations as the node knows them, and what another broker grants.
-
-    Args:
-        store: of the reservations.
-    """
-
-    def __init__(self, store: ReservationStore) -> None:
-        self._store = store
+class OutsideBroker(NotedReservations):
+    """Implements Broker: reservations as the node knows them, and what another broker grants."""
 
     async def inquired(self, criteria: Criteria) -> Value:
         """What the other broker says of the network. This and the next raise NodeError."""
@@ -84,20 +77,12 @@ class OutsideBroker:
             raise
         await self._store.submit(Settle(row.id, foreign_id=grant.id))
         row.state = Reservation.State.ACTIVE
-        return _granted(row, grant.servers)
-
-    async def read(self, id_: str, owner: Owner) -> Value:
-        """One reservation of this owner, as it is noted here."""
-        return await self._store.in_thread(lambda: shown(bookings.find(id_, owner)))
-
-    async def list(self, owner: Owner) -> list[Value]:
-        """The open reservations of this owner, as they are noted here."""
-        return await self._store.in_thread(lambda: [shown(row) for row in bookings.open_of(owner)])
+        return granted(row, grant.servers)
 
     async def renew(self, id_: str, seconds: int, owner: Owner) -> Value:
         """Extend it here, and fetch a new credential there."""
         row: Reservation = await self._store.submit(Extend(id_, seconds, owner))
-        return _granted(row, await self.renewed(row.foreign_id, seconds))
+        return granted(row, await self.renewed(row.foreign_id, seconds))
 
     async def release(self, id_: str, owner: Owner) -> None:
         """End it here, then there."""
@@ -209,10 +194,6 @@ def _place(answer: Answer) -> tuple[str, str]:
     ):
         raise BadGateway("The QoS broker named no TURN server.")
     return body[0], body[1]
-
-
-def _granted(row: Reservation, servers: list[Value]) -> Value:
-    return {**shown(row), "iceServers": servers, "iceTransportPolicy": "relay"}
 
 
 def _volumes(body: Any) -> dict[str, int]:

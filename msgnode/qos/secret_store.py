@@ -2,8 +2,7 @@
 
 The newest secret signs, once the servers know it. An older one stays valid until every credential
 signed with it has expired. coturn reads them from a set in its Redis (`turn/realm/<realm>/secret`)
-for each request, so a change applies at once and no server is restarted. All functions but `key_of`
-block.
+for each request, so a change applies at once and no server is restarted. All functions block.
 """
 
 from __future__ import annotations
@@ -20,11 +19,6 @@ from .models import TurnSecret
 
 LEAD = timedelta(seconds=15)
 """How long a new secret is known to the servers before it signs."""
-
-
-def key_of(realm: str) -> str:
-    """The key of the set in coturn's Redis."""
-    return f"turn/realm/{realm}/secret"
 
 
 def signing() -> str:

@@ -15,7 +15,6 @@ import redis.asyncio
 from redis.exceptions import RedisError
 
 from . import statistics
-from .secret_store import key_of
 from .statistics import Event
 
 log = logging.getLogger(__name__)
@@ -53,7 +52,7 @@ class TurnRedis:
 
     async def publish(self, secrets: list[str]) -> bool:
         """Have exactly these secrets count; False if Redis is out of reach."""
-        key = key_of(self._realm)
+        key = f"turn/realm/{self._realm}/secret"  # secret_store.py
         try:
             async with asyncio.timeout(TIMEOUT):
                 known = await self._client.smembers(key)

@@ -105,6 +105,4 @@ def settle(epoch: str, visit: Visit, is_up: bool) -> None:
         )
         if visit.users:
             ids = list({credentials.reservation_of(user) for user in visit.users} - {""})
-            rows = Reservation.objects.filter(pk__in=ids)
-            rows.filter(state=Reservation.State.HELD).update(state=Reservation.State.ACTIVE)
-            rows.filter(state=Reservation.State.ENDED).update(cut_at=None)
+            bookings.mark_used(Reservation.objects.filter(pk__in=ids), is_running=True)
