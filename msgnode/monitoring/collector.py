@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
@@ -23,26 +23,27 @@ from msgnode.resources import version
 
 from .measured_node import MeasuredNode
 
-
-def gauge(
-    name: str,
-    text: str,
-    label: str = "",
-    values: dict[str, int] | None = None,
-    value: float | None = None,
-) -> Metric:
-    """A gauge: one `value`, or `values` by the label `label`."""
-    metric = GaugeMetricFamily(
-        f"msgnode_{name}", text, value=value, labels=(label,) if label else None
-    )
-    for key, count in (values or {}).items():
-        metric.add_metric((key,), count)
-    return metric
+Told = float | Mapping[Any, float]
+"""A number; or numbers by what a label is, or by a tuple of what several are."""
 
 
-def counter(name: str, text: str, value: float) -> Metric:
-    """A counter of one value."""
-    return CounterMetricFamily(f"msgnode_{name}", text, value=value)
+def gauge(name: str, text: str, told: Told, labels: str = "") -> Metric:
+    """A gauge. Labels are separated by blanks."""
+    return _filled(GaugeMetricFamily, name, text, told, labels)
+
+
+def counter(name: str, text: str, told: Told, labels: str = "") -> Metric:
+    """A counter. Labels are separated by blanks."""
+    return _filled(CounterMetricFamily, name, text, told, labels)
+
+
+def _filled(kind: Any, name: str, text: str, told: Told, labels: str) -> Metric:
+    metric = kind(f"msgnode_{name}", text, labels=labels.split())
+    numbers = dict(told) if isinstance(told, Mapping) else {(): told}
+    for key, number in numbers.items():
+        of = key if isinstance(key, tuple) else (key,)
+        metric.add_metric([str(each) for each in of], number)
+    return cast("Metric", metric)
 
 
 def histogram(name: str, text: str, told: Histogram) -> Metric:
@@ -101,7 +102,7 @@ class NodeCollector(Collector):
         for part in (_sessions, _messages, _commits, _identities, _lease, _traces):
             yield from part(self._node)
         yield build_info()
-        yield from _faults()
+        yield faults()
         yield from _caches()
         for each in self._node.subsystems:
             yield from each.metrics()
@@ -109,45 +110,33 @@ class NodeCollector(Collector):
 
 def build_info() -> Metric:
     """The version of this process; while a node is upgraded, workers differ."""
-    return gauge("build_info", "1, with the version of the process.", "version", {version(): 1})
+    return gauge("build_info", "1, with the version of the process.", {version(): 1}, "version")
 
 
 def _sessions(node: MeasuredNode) -> Iterator[Metric]:
     """Sessions, sockets and queues."""
     sessions = list(node.sessions.sessions.values())
     states = Counter(str(session.state) for session in sessions)
-    yield gauge("sessions", "Sessions by state.", "state", states)
-    yield gauge("sockets", "Open WebSocket connections.", value=len(node.sockets.connections))
-    steps = CounterMetricFamily(
-        "msgnode_session_steps", "Sessions opened, resumed, lost and ended.", labels=("event",)
-    )
-    for event, number in node.sessions.steps.counts.copy().items():
-        steps.add_metric((str(event),), number)
-    yield steps
+    yield gauge("sessions", "Sessions by state.", states, "state")
+    yield gauge("sockets", "Open WebSocket connections.", len(node.sockets.connections))
+    text = "Sessions opened, resumed, lost and ended."
+    yield counter("session_steps", text, node.sessions.steps.counts, "event")
     queues = node.sessions.queues
     text = "Bytes that wait in the sessions' outboxes."
-    yield gauge("outbox_bytes", text, value=queues.bytes)
+    yield gauge("outbox_bytes", text, queues.bytes)
     text = "Frames and queues dropped because a source, a subject or the node has no room."
     yield counter("queue_budget_refusals", text, queues.dropped)
 
 
 def _messages(node: MeasuredNode) -> Iterator[Metric]:
     """Messages, and what decides on them."""
-    yield gauge("routes", "Entries of the routing table.", "table", node.table.sizes)
+    yield gauge("routes", "Entries of the routing table.", node.table.sizes, "table")
     pending = node.answers.pending
-    yield gauge("answers_pending", "Requests whose answers are under way.", value=pending)
-    messages = CounterMetricFamily(
-        "msgnode_messages", "Messages by type and outcome.", labels=("type", "outcome")
-    )
-    for (type_, outcome), count in dict(node.recorder.messages).items():
-        messages.add_metric((type_, str(outcome)), count)
-    yield messages
-    invitations = CounterMetricFamily(
-        "msgnode_p2p_invitations", "Invitations to P2P connections.", labels=("outcome",)
-    )
-    for outcome, count in dict(node.recorder.invitations).items():
-        invitations.add_metric((str(outcome),), count)
-    yield invitations
+    yield gauge("answers_pending", "Requests whose answers are under way.", pending)
+    text = "Messages by type and outcome."
+    yield counter("messages", text, node.recorder.messages, "type outcome")
+    text = "Invitations to P2P connections."
+    yield counter("p2p_invitations", text, node.recorder.invitations, "outcome")
     yield counter("message_bytes", "Bytes of the messages read.", node.recorder.bytes)
     text = "From a frame to its last listener."
     yield histogram("delivery_seconds", text, node.recorder.latencies)
@@ -159,7 +148,7 @@ def _messages(node: MeasuredNode) -> Iterator[Metric]:
 
 def _commits(node: MeasuredNode) -> Iterator[Metric]:
     """Changes of the database."""
-    yield gauge("commit_backlog", "Changes that wait for a commit.", value=node.writer.backlog)
+    yield gauge("commit_backlog", "Changes that wait for a commit.", node.writer.backlog)
     yield counter("changes_committed", "Changes committed.", node.writer.changes)
     yield histogram("commit_seconds", "Duration of a group commit.", node.writer.durations)
 
@@ -168,23 +157,22 @@ def _identities(node: MeasuredNode) -> Iterator[Metric]:
     """Identities, and their issuers' keys."""
     verified = node.identities.verifier.verifications
     yield counter("identity_verifications", "Signatures of identities checked.", verified)
-    keys = GaugeMetricFamily(
-        "msgnode_issuer_keys", "Keys in an issuer's set.", labels=("issuer", "state")
-    )
-    for url, (usable, unusable) in node.identities.keys.counts().items():
-        keys.add_metric((url, "usable"), usable)
-        keys.add_metric((url, "unusable"), unusable)
-    yield keys
+    keys = {
+        (url, state): number
+        for url, numbers in node.identities.keys.counts().items()
+        for state, number in zip(("usable", "unusable"), numbers, strict=True)
+    }
+    yield gauge("issuer_keys", "Keys in an issuer's set.", keys, "issuer state")
     bound = len(node.identities.logged_in)
-    yield gauge("sessions_bound", "Sessions that are logged in.", value=bound)
+    yield gauge("sessions_bound", "Sessions that are logged in.", bound)
 
 
 def _lease(node: MeasuredNode) -> Iterator[Metric]:
     """The lease of the worker."""
     lease = node.lease
     text = "Seconds since the last renewal of the worker's lease was sent."
-    yield gauge("lease_age_seconds", text, value=lease.age)
-    yield gauge("lease_held", "Whether the worker holds it.", value=int(lease.is_held))
+    yield gauge("lease_age_seconds", text, lease.age)
+    yield gauge("lease_held", "Whether the worker holds it.", int(lease.is_held))
     yield counter("lease_renewals", "Renewals that succeeded.", lease.renewed)
     yield counter("lease_failures", "Renewals that failed.", lease.failed)
     text = "How often this process has lost its lease and begun again."
@@ -198,41 +186,34 @@ def _traces(node: MeasuredNode) -> Iterator[Metric]:
     text = "Messages that were to be traced and were too many."
     yield counter("traces_left_out", text, node.tracer.untraced)
     if node.tracer.spans is not None:
-        spans = CounterMetricFamily(
-            "msgnode_spans_exported", "Spans for the collector by outcome.", labels=("outcome",)
-        )
-        for end in ("sent", "failed"):
-            spans.add_metric((end,), node.tracer.spans[end])
-        yield spans
+        spans = {end: node.tracer.spans[end] for end in ("sent", "failed")}
+        text = "Spans for the collector by outcome."
+        yield counter("spans_exported", text, spans, "outcome")
 
 
-def _faults() -> Iterator[Metric]:
+def faults() -> Metric:
     """Failures in this process."""
-    faults = CounterMetricFamily(
-        "msgnode_faults", "Failures that were kept to the one they belong to.", labels=("part",)
-    )
-    for part, number in FAULTS.counts.copy().items():
-        faults.add_metric((part,), number)
-    yield faults
+    text = "Failures that were kept to the one they belong to."
+    return counter("faults", text, FAULTS.counts, "part")
 
 
 def _caches() -> Iterator[Metric]:
     """The hit rates of caches of messages' texts."""
-    lookups = CounterMetricFamily(
-        "msgnode_cache_lookups", "Look-ups in caches of texts.", labels=("cache", "outcome")
-    )
-    lookups.add_metric(("addresses", "miss"), addresses.misses())
     told = redaction.known.cache_info()
-    lookups.add_metric(("redaction", "hit"), told.hits)
-    lookups.add_metric(("redaction", "miss"), told.misses)
-    yield lookups
+    lookups = {
+        ("addresses", "miss"): addresses.misses(),
+        ("redaction", "hit"): told.hits,
+        ("redaction", "miss"): told.misses,
+    }
+    text = "Look-ups in caches of texts."
+    yield counter("cache_lookups", text, lookups, "cache outcome")
 
 
 def record(record: ParquetRecorder) -> Iterator[Metric]:
     """The traffic record."""
     yield counter("record_rows_written", "Rows of the record.", record.written)
     yield counter("record_rows_lost", "Rows that did not fit.", record.lost)
-    yield gauge("record_rows_held", "Rows not yet written.", value=record.held)
+    yield gauge("record_rows_held", "Rows not yet written.", record.held)
 
 
 def other_workers(cluster: Cluster) -> Iterator[Metric]:
@@ -244,15 +225,15 @@ def other_workers(cluster: Cluster) -> Iterator[Metric]:
     text = "Of these, those of which nothing could be found out."
     yield counter("holders_unknown", text, network.homes.not_known)
     text = "Names of which it is kept up here who is there on other workers."
-    yield gauge("watched_addresses", text, value=len(network.interest.watched))
+    yield gauge("watched_addresses", text, len(network.interest.watched))
 
 
 def _links(links: list[dict[str, Any]]) -> Iterator[Metric]:
     """The links to the other workers, by the name of the other."""
     up = {link["to"]: int(link["state"] == "up") for link in links}
-    yield gauge("link_up", "Whether a worker is heard of.", "to", up)
+    yield gauge("link_up", "Whether a worker is heard of.", up, "to")
     waiting = {link["to"]: link["waiting_bytes"] for link in links}
-    yield gauge("link_bytes", "Bytes that another worker has not acknowledged.", "to", waiting)
+    yield gauge("link_bytes", "Bytes that another worker has not acknowledged.", waiting, "to")
     for name, text in (
         ("batches", "Batches published."),
         ("resent", "Batches published again."),
@@ -260,7 +241,5 @@ def _links(links: list[dict[str, Any]]) -> Iterator[Metric]:
         ("missed", "Batches that had to be asked for again."),
         ("lost", "Sessions told of a gap on a link."),
     ):
-        counted = CounterMetricFamily(f"msgnode_link_{name}", text, labels=("to",))
-        for link in links:
-            counted.add_metric((link["to"],), link[name])
-        yield counted
+        counts = {link["to"]: link[name] for link in links}
+        yield counter(f"link_{name}", text, counts, "to")

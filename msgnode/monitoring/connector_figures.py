@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from django.utils import timezone
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from msgnode import models
 from msgnode.bus.periodic import every
@@ -84,13 +84,10 @@ if TYPE_CHECKING:
 
 def webhooks(webhooks: Webhooks) -> Iterator[Metric]:
     """The webhooks to network servers."""
-    yield gauge("webhooks", "Sessions with a webhook at this worker.", value=len(webhooks))
-    posts = CounterMetricFamily(
-        "msgnode_webhook_posts", "Requests to webhooks by outcome.", labels=("outcome",)
-    )
-    posts.add_metric(("delivered",), webhooks.counters.delivered)
-    posts.add_metric(("failed",), webhooks.counters.failed)
-    yield posts
+    yield gauge("webhooks", "Sessions with a webhook at this worker.", len(webhooks))
+    posts = {"delivered": webhooks.counters.delivered, "failed": webhooks.counters.failed}
+    text = "Requests to webhooks by outcome."
+    yield counter("webhook_posts", text, posts, "outcome")
     text = "Webhooks that were removed: their servers said 410, or nothing for a day."
     yield counter("webhooks_removed", text, webhooks.counters.removed)
     text = "Messages in answers of webhooks that were not carried."
@@ -100,30 +97,22 @@ def webhooks(webhooks: Webhooks) -> Iterator[Metric]:
 def wakeups(wakeups: PushWakeups) -> Iterator[Metric]:
     """The pushes to push services."""
     number = len(wakeups)
-    yield gauge("push_subscriptions", "Sessions that are woken by push.", value=number)
-    counted = CounterMetricFamily(
-        "msgnode_push_wakeups", "Wake-ups by outcome.", labels=("outcome",)
-    )
-    counted.add_metric(("sent",), wakeups.counters.sent)
-    counted.add_metric(("failed",), wakeups.counters.failed)
-    yield counted
+    yield gauge("push_subscriptions", "Sessions that are woken by push.", number)
+    counts = {"sent": wakeups.counters.sent, "failed": wakeups.counters.failed}
+    yield counter("push_wakeups", "Wake-ups by outcome.", counts, "outcome")
 
 
 def invitations(
     service: InvitationService, delivery: InvitationDelivery, guests: Guests
 ) -> Iterator[Metric]:
     """Metrics of sent and received invitations and of guests."""
-    steps = CounterMetricFamily("msgnode_invitations", "Invitations by step.", labels=("step",))
-    for step in ("sent", "withdrawn", "withdrawal_untold", "ended_by_user", "reopened"):
-        steps.add_metric((step,), service.steps[step])
-    for step in ("delivered", "withdrawal_delivered"):
-        steps.add_metric((step,), delivery.steps[step])
-    yield steps
-    yield gauge("guests", "Sessions that speak by an invitation.", value=len(guests))
-    steps = CounterMetricFamily("msgnode_guest_steps", "Guests by step.", labels=("step",))
-    for step in ("admitted", "refused", "ended"):
-        steps.add_metric((step,), guests.steps[step])
-    yield steps
+    sent = ("sent", "withdrawn", "withdrawal_untold", "ended_by_user", "reopened")
+    steps = {step: service.steps[step] for step in sent}
+    steps |= {step: delivery.steps[step] for step in ("delivered", "withdrawal_delivered")}
+    yield counter("invitations", "Invitations by step.", steps, "step")
+    yield gauge("guests", "Sessions that speak by an invitation.", len(guests))
+    steps = {step: guests.steps[step] for step in ("admitted", "refused", "ended")}
+    yield counter("guest_steps", "Guests by step.", steps, "step")
 
 
 def mqtt(mqtt: MqttConnector) -> Iterator[Metric]:
@@ -131,14 +120,14 @@ def mqtt(mqtt: MqttConnector) -> Iterator[Metric]:
     from msgnode.devices.mqtt.connector import CONNECTED, STANDBY  # here, where there is one
 
     text = "Whether this worker is the one that serves the MQTT broker."
-    yield gauge("mqtt_serves", text, value=int(mqtt.state != STANDBY))
+    yield gauge("mqtt_serves", text, int(mqtt.state != STANDBY))
     text = "Whether it is connected to the broker."
-    yield gauge("mqtt_connected", text, value=int(mqtt.state == CONNECTED))
-    yield gauge("mqtt_devices", "Devices with an open session.", value=mqtt.devices)
-    yield gauge("mqtt_topics", "Sensor topics that are connected.", value=mqtt.topics)
-    yield gauge("mqtt_objects", "Data objects of sensors.", value=mqtt.objects)
+    yield gauge("mqtt_connected", text, int(mqtt.state == CONNECTED))
+    yield gauge("mqtt_devices", "Devices with an open session.", mqtt.devices)
+    yield gauge("mqtt_topics", "Sensor topics that are connected.", mqtt.topics)
+    yield gauge("mqtt_objects", "Data objects of sensors.", mqtt.objects)
     text = "Messages of QoS 1 that were read and not carried yet."
-    yield gauge("mqtt_unacknowledged", text, value=mqtt.unacknowledged)
+    yield gauge("mqtt_unacknowledged", text, mqtt.unacknowledged)
     counters = mqtt.counters
     for name, text, value in (
         ("received", "Messages from the broker.", counters.received),
@@ -154,32 +143,19 @@ def mqtt(mqtt: MqttConnector) -> Iterator[Metric]:
 
 def qos(qos: QosService) -> Iterator[Metric]:
     """The QoS broker; where another worker supervises, that one counts what ends and is carried."""
-    requests = CounterMetricFamily(
-        "msgnode_qos_requests", "Requests by what they ask for and code.", labels=("asked", "code")
-    )
-    for (asked, code), number in qos.connector.requests.copy().items():
-        requests.add_metric((asked, str(code)), number)
-    yield requests
-    ended = CounterMetricFamily(
-        "msgnode_qos_ended", "Reservations that have ended, by reason.", labels=("reason",)
-    )
+    text = "Requests by what they ask for and code."
+    yield counter("qos_requests", text, qos.connector.requests, "asked code")
     supervisor = qos.supervisor
-    for reason, number in supervisor.ended.copy().items():
-        ended.add_metric((reason,), number)
-    yield ended
+    text = "Reservations that have ended, by reason."
+    yield counter("qos_ended", text, supervisor.ended, "reason")
     relays = supervisor.relays
     text = "Whether this worker supervises reservations and TURN servers."
-    yield gauge("qos_supervises", text, value=int(supervisor.supervises))
+    yield gauge("qos_supervises", text, int(supervisor.supervises))
     text = "Whether it hears from their Redis what TURN servers carry."
-    metric = GaugeMetricFamily("msgnode_qos_redis_up", text)
-    if relays is not None and relays.hears is not None:
-        metric.add_metric((), int(relays.hears))
-    yield metric
-    carried = CounterMetricFamily(
-        "msgnode_qos_bytes", "Bytes of peers that were relayed, as counted.", labels=("direction",)
-    )
-    carried.add_metric(("received",), relays.received if relays else 0)
-    carried.add_metric(("sent",), relays.sent if relays else 0)
-    yield carried
+    hears = relays.hears if relays is not None else None
+    yield gauge("qos_redis_up", text, {} if hears is None else int(hears))
+    received, sent = (relays.received, relays.sent) if relays else (0, 0)
+    text = "Bytes of peers that were relayed, as counted."
+    yield counter("qos_bytes", text, {"received": received, "sent": sent}, "direction")
     text = "Events of allocations that found no room to be counted."
     yield counter("qos_uncounted", text, relays.uncounted if relays else 0)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
-from .collector import gauge
+from .collector import counter, gauge
 
 if TYPE_CHECKING:
     from msgnode.federation.peer import Link
@@ -26,26 +26,18 @@ _OUTCOMES = (
 def peers(federation: Federation) -> Iterator[Metric]:
     """The metrics of each peer of this worker."""
     links = list(federation.links.values())
-    state = GaugeMetricFamily(
-        "msgnode_peer_state", "The state a peer is in: 1.", labels=("peer", "state")
-    )
-    passed = CounterMetricFamily(
-        "msgnode_peer_messages",
-        "Messages to and from a peer by outcome.",
-        labels=("peer", "outcome"),
-    )
-    for link in links:
-        state.add_metric((link.peer.domain, link.state), 1)
-        for outcome in _OUTCOMES:
-            number = getattr(link.exchange.counters, outcome)
-            passed.add_metric((link.peer.domain, outcome), number)
-    yield state
-    yield passed
+    states = {(link.peer.domain, link.state): 1 for link in links}
+    yield gauge("peer_state", "The state a peer is in: 1.", states, "peer state")
+    passed = {
+        (link.peer.domain, outcome): getattr(link.exchange.counters, outcome)
+        for link in links
+        for outcome in _OUTCOMES
+    }
+    text = "Messages to and from a peer by outcome."
+    yield counter("peer_messages", text, passed, "peer outcome")
     text = "Ends of a sandbox of a peer, an operator's restarts included."
-    restarts = CounterMetricFamily("msgnode_peer_restarts", text, labels=("peer",))
-    for link in links:
-        restarts.add_metric((link.peer.domain,), link.exchange.counters.restarts)
-    yield restarts
+    restarts = {link.peer.domain: link.exchange.counters.restarts for link in links}
+    yield counter("peer_restarts", text, restarts, "peer")
     text = "Messages that wait for a peer."
     yield _gauge("queue", text, {each: len(each.exchange.queue) for each in links})
     text = "How long the first of them has waited."
@@ -66,20 +58,15 @@ def peers(federation: Federation) -> Iterator[Metric]:
 
 def visitors(known: Visitors) -> Iterator[Metric]:
     """Runtimes of other domains that have a session at this worker."""
-    yield gauge("visitors", "Sessions of runtimes of other domains.", value=len(known))
-    yield gauge("visitor_domains", "Domains that visitors are of.", value=known.domains)
+    yield gauge("visitors", "Sessions of runtimes of other domains.", len(known))
+    yield gauge("visitor_domains", "Domains that visitors are of.", known.domains)
     for name, text, counts in (
         ("refused", "Visitors that were given no session, by what kept them out.", known.refused),
         ("ended", "Visits that were ended because they were over.", known.ended),
     ):
-        family = CounterMetricFamily(f"msgnode_visitors_{name}", text, labels=("reason",))
-        for reason, number in counts.copy().items():
-            family.add_metric((reason,), number)
-        yield family
+        yield counter(f"visitors_{name}", text, counts, "reason")
 
 
 def _gauge(name: str, text: str, values: Mapping[Link, float]) -> Metric:
-    family = GaugeMetricFamily(f"msgnode_peer_{name}", text, labels=("peer",))
-    for link, value in values.items():
-        family.add_metric((link.peer.domain,), value)
-    return family
+    of_domains = {link.peer.domain: value for link, value in values.items()}
+    return gauge(f"peer_{name}", text, of_domains, "peer")

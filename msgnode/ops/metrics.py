@@ -16,7 +16,7 @@ from django.db import DatabaseError, InterfaceError
 from django.db.models import Count
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
@@ -25,7 +25,7 @@ from msgnode.core import database_errors, database_limit
 from msgnode.core.explanations import ALARMS
 from msgnode.core.faults import FAULTS
 from msgnode.monitoring import worker_queries
-from msgnode.monitoring.collector import Family, build_info, families
+from msgnode.monitoring.collector import Family, build_info, families, faults, gauge
 from msgnode.node import get_node
 from msgnode.qos import figures
 
@@ -62,12 +62,7 @@ class _OfTheWebProcess(Collector):
     """Failures that it has kept to one request, and its version."""
 
     def collect(self) -> Iterator[Metric]:
-        faults = CounterMetricFamily(
-            "msgnode_faults", "Failures that were kept to the one they belong to.", labels=("part",)
-        )
-        for part, number in FAULTS.counts.copy().items():
-            faults.add_metric((part,), number)
-        yield faults
+        yield faults()
         yield build_info()
 
 
@@ -84,13 +79,8 @@ class _All(Collector):
 
 def of_the_node(told: Mapping[str, list[Family] | None]) -> Iterator[Metric]:
     """What is said of the node as a whole: who has told its numbers, and what alarms stand."""
-    answered = GaugeMetricFamily(
-        "msgnode_worker_answered", "Whether a worker has told its numbers.", labels=("worker",)
-    )
-    for worker, own in told.items():
-        if worker:
-            answered.add_metric((worker,), own is not None)
-    yield answered
+    answered = {worker: own is not None for worker, own in told.items() if worker}
+    yield gauge("worker_answered", "Whether a worker has told its numbers.", answered, "worker")
     told_of_it: list[Metric] = []
     up = 1
     try:
@@ -99,19 +89,15 @@ def of_the_node(told: Mapping[str, list[Family] | None]) -> Iterator[Metric]:
     except (DatabaseError, InterfaceError) as error:
         FAULTS.note(database_errors.PART, error)
         up = 0
-    yield GaugeMetricFamily(
-        "msgnode_database_up", "Whether the database has told its numbers.", value=up
-    )
+    yield gauge("database_up", "Whether the database has told its numbers.", up)
     yield from told_of_it
 
 
 def _alarms() -> Metric:
     standing = models.Alarm.objects.filter(cleared_at=None).order_by()
     counted = dict(standing.values_list("kind").annotate(number=Count("pk")))
-    alarms = GaugeMetricFamily("msgnode_alarms", "Standing alarms by kind.", labels=("kind",))
-    for kind, number in (dict.fromkeys(ALARMS, 0) | counted).items():
-        alarms.add_metric((kind,), number)
-    return alarms
+    numbers = dict.fromkeys(ALARMS, 0) | counted
+    return gauge("alarms", "Standing alarms by kind.", numbers, "kind")
 
 
 def _joined(told: Mapping[str, Iterable[Family] | None]) -> Iterable[Metric]:
@@ -130,20 +116,13 @@ def _joined(told: Mapping[str, Iterable[Family] | None]) -> Iterable[Metric]:
 def of_qos() -> Iterator[Metric]:
     """The TURN servers, what is booked, and what customers have used, from the database."""
     told = figures.read() if settings.QOS["BROKER"] else figures.Figures()
-    yield _gauge("turn_up", "Whether a TURN server answers.", "server", told.up)
+    yield gauge("turn_up", "Whether a TURN server answers.", told.up, "server")
     text = "Bandwidth of a TURN server that may be booked."
-    yield _gauge("turn_capacity_bits", text, "server", told.capacity)
-    yield _gauge("turn_booked_bits", "Bandwidth that is booked on it.", "server", told.booked)
+    yield gauge("turn_capacity_bits", text, told.capacity, "server")
+    yield gauge("turn_booked_bits", "Bandwidth that is booked on it.", told.booked, "server")
     text = "Allocations that it had when it was looked at last."
-    yield _gauge("turn_allocations", text, "server", told.allocations)
+    yield gauge("turn_allocations", text, told.allocations, "server")
     text = "Reservations that have not ended, by state."
-    yield _gauge("qos_reservations", text, "state", told.reservations)
-    yield _gauge("qos_used_bytes", "Bytes that a customer has used.", "customer", told.used)
-    yield _gauge("qos_quota_bytes", "Bytes that it may use.", "customer", told.quota)
-
-
-def _gauge(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
-    metric = GaugeMetricFamily(f"msgnode_{name}", text, labels=(label,))
-    for key, value in values.items():
-        metric.add_metric((key,), value)
-    return metric
+    yield gauge("qos_reservations", text, told.reservations, "state")
+    yield gauge("qos_used_bytes", "Bytes that a customer has used.", told.used, "customer")
+    yield gauge("qos_quota_bytes", "Bytes that it may use.", told.quota, "customer")
