@@ -25,7 +25,7 @@ from msgnode.core.errors import NodeError
 from msgnode.models import Alarm, AlarmRule
 from msgnode.storage import notices
 
-from .samples import Sample, of_all_workers, percentile
+from .samples import Sample, of_all_workers, rates
 from .thresholds import FIGURES, Rule, Threshold
 
 log = logging.getLogger(__name__)
@@ -143,27 +143,14 @@ class AlarmRules:
     ) -> dict[str, float | None]:
         found: dict[str, float | None] = {"workers": float(len(samples))}
         if samples and is_whole:
-            found.update(self._of(of_all_workers(samples)))
+            told = rates(of_all_workers(samples), self._bounds)
+            found.update({**told, "memory": told["memory"] / 1e6})
         if now - self._looked_at >= LOOK_EVERY:
             self._looked_at = now
             self._alarms = await asyncio.to_thread(_standing_alarms)
         found["alarms"] = self._alarms
         found["disk"] = shutil.disk_usage(self._folder).free / 1e6
         return found
-
-    def _of(self, sample: Sample) -> dict[str, float]:
-        seconds = sample.seconds or 1.0
-        rates = ("messages", "copies", "bytes_in", "bytes_out", "refused", "undeliverable")
-        return {
-            **{name: getattr(sample, name) / seconds for name in rates},
-            "p50": percentile(0.5, sample.latencies, self._bounds) * 1e6,
-            "p99": percentile(0.99, sample.latencies, self._bounds) * 1e6,
-            "cpu": 100 * sample.cpu / seconds,
-            "memory": sample.memory / 1e6,
-            "sockets": sample.sockets,
-            "sessions": sample.sessions,
-            "waiting": sample.waiting,
-        }
 
 
 def _rules() -> tuple[list[Rule], set[str]]:

@@ -99,6 +99,19 @@ def percentile(share: float, counts: Sequence[int], bounds: Sequence[float]) -> 
     return lower
 
 
+def rates(sample: Sample, bounds: Sequence[float]) -> dict[str, float]:
+    """A sample as figures for people: a second, percent of a core, microseconds; and its levels."""
+    seconds = sample.seconds or 1.0
+    counted = {name: getattr(sample, name) / seconds for name in COUNTED}
+    return {
+        **counted,
+        "cpu": 100 * counted["cpu"],
+        "p50": percentile(0.5, sample.latencies, bounds) * 1e6,
+        "p99": percentile(0.99, sample.latencies, bounds) * 1e6,
+        **{name: getattr(sample, name) for name in LEVELS},
+    }
+
+
 class Rings:
     """The samples of one worker."""
 

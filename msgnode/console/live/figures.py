@@ -18,7 +18,7 @@ from msgnode.console import key_figures
 from msgnode.core.explanations import ALARMS
 from msgnode.models import Alarm, NodeSample
 from msgnode.monitoring.sampler import Reader, WorkerFigures
-from msgnode.monitoring.samples import Sample, by_time, of_all_workers, percentile
+from msgnode.monitoring.samples import Sample, by_time, of_all_workers, rates
 from msgnode.monitoring.talkers import TOP, Talker
 
 ALARMS_SHOWN = 5
@@ -26,6 +26,8 @@ STEP = {"minutes": 5, "day": 300, "week": 3600}
 """Seconds of a point of a chart, by its length."""
 _LENGTH = {"day": timedelta(hours=24), "week": timedelta(days=7)}
 _SPAN = {"day": 60, "week": 3600}
+_DIGITS = dict.fromkeys(("messages", "copies", "p50", "p99", "cpu"), 1)
+_DIGITS |= dict.fromkeys(("refused", "undeliverable"), 2)  # the others are whole numbers
 
 
 def now_of(
@@ -132,23 +134,9 @@ def _workers_fault(silent: int, known: int, died: int) -> str:
 
 def point(sample: Sample, bounds: Sequence[float]) -> dict[str, Any]:
     """A sample as rates a second, for a chart."""
-    seconds = sample.seconds or 1.0
-    return {
-        "at": round(sample.at, 1),
-        "messages": round(sample.messages / seconds, 1),
-        "copies": round(sample.copies / seconds, 1),
-        "bytes_in": round(sample.bytes_in / seconds),
-        "bytes_out": round(sample.bytes_out / seconds),
-        "refused": round(sample.refused / seconds, 2),
-        "undeliverable": round(sample.undeliverable / seconds, 2),
-        "p50": round(percentile(0.5, sample.latencies, bounds) * 1e6, 1),
-        "p99": round(percentile(0.99, sample.latencies, bounds) * 1e6, 1),
-        "cpu": round(100 * sample.cpu / seconds, 1),
-        "sockets": sample.sockets,
-        "sessions": sample.sessions,
-        "waiting": sample.waiting,
-        "memory": sample.memory,
-    }
+    figures = rates(sample, bounds).items()
+    shown = {name: round(value, _DIGITS.get(name)) for name, value in figures}
+    return {"at": round(sample.at, 1), **shown}
 
 
 def _worker(told: WorkerFigures, bounds: Sequence[float]) -> dict[str, Any]:
