@@ -6,7 +6,7 @@ They return metrics and watched messages. The querying functions block: they are
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -104,8 +104,7 @@ def answers(node: MeasuredNode) -> dict[str, Callable[[bytes], Awaitable[bytes]]
 
 def metrics(rpc: Rpc, seconds: float) -> dict[str, list[Family] | None]:
     """The numbers of the other workers by their names, None of one that did not answer in time."""
-    told = rpc.ask_from_thread(_METRICS, seconds=seconds)
-    return {worker: _decoded(answer, list[Family]) for worker, answer in told.items()}
+    return _read(rpc.ask_from_thread(_METRICS, seconds=seconds), list[Family])
 
 
 async def figures(rpc: Rpc, step: int, seconds: float) -> dict[str, WorkerFigures | None]:
@@ -116,14 +115,12 @@ async def figures(rpc: Rpc, step: int, seconds: float) -> dict[str, WorkerFigure
         step: seconds to which their samples are joined; 0 for the last sample alone.
         seconds: to wait at most.
     """
-    told = await rpc.ask(_FIGURES, msgspec.msgpack.encode(step), seconds)
-    return {worker: _decoded(answer, WorkerFigures) for worker, answer in told.items()}
+    return _read(await rpc.ask(_FIGURES, msgspec.msgpack.encode(step), seconds), WorkerFigures)
 
 
 async def samples(rpc: Rpc, seconds: float) -> dict[str, list[Sample] | None]:
     """The last sample of the other workers by their names, None of one that did not answer."""
-    told = await rpc.ask(_SAMPLE, seconds=seconds)
-    return {worker: _decoded(answer, list[Sample]) for worker, answer in told.items()}
+    return _read(await rpc.ask(_SAMPLE, seconds=seconds), list[Sample])
 
 
 async def sessions(
@@ -137,8 +134,8 @@ async def sessions(
         is_whole: all seconds that are kept, not only the last.
         seconds: most seconds to wait; None for a worker that has not answered by then.
     """
-    told = await rpc.ask(_SESSIONS, msgspec.msgpack.encode(_Look(ids, is_whole)), seconds)
-    return {worker: _decoded(answer, list[SessionFigures]) for worker, answer in told.items()}
+    text = msgspec.msgpack.encode(_Look(ids, is_whole))
+    return _read(await rpc.ask(_SESSIONS, text, seconds), list[SessionFigures])
 
 
 async def traces(
@@ -152,14 +149,13 @@ async def traces(
         after: the number of the last trace received from each, by its name.
         seconds: most seconds to wait; None for a worker that has not answered by then.
     """
-    told = await rpc.ask(_TRACES, msgspec.msgpack.encode(_Traces(wanted, after)), seconds)
-    return {worker: _decoded(answer, TracesTold) for worker, answer in told.items()}
+    text = msgspec.msgpack.encode(_Traces(wanted, after))
+    return _read(await rpc.ask(_TRACES, text, seconds), TracesTold)
 
 
 async def domains(rpc: Rpc, seconds: float) -> dict[str, DomainFigures | None]:
     """What passes to and from other domains at the other workers, None if one did not answer."""
-    told = await rpc.ask(_DOMAINS, seconds=seconds)
-    return {worker: _decoded(answer, DomainFigures) for worker, answer in told.items()}
+    return _read(await rpc.ask(_DOMAINS, seconds=seconds), DomainFigures)
 
 
 def show_in_pages(watch: WatchedSessions, rpc: Rpc) -> None:
@@ -187,29 +183,27 @@ def rates(ids: list[str], by: str, most: int, seconds: float) -> list[SessionRat
     if ids and len(own) == len(ids):
         return own
     text = msgspec.msgpack.encode(_Rates(ids, by, most))
-    told = rpc.ask_from_thread(_RATES, text, seconds)
-    answers = (_decoded(answer, list[SessionRates]) for answer in told.values())
-    return own + [each for answer in answers for each in answer or ()]
+    told = _read(rpc.ask_from_thread(_RATES, text, seconds), list[SessionRates])
+    return own + [each for answer in told.values() for each in answer or ()]
 
 
 def passing(rpc: Rpc, seconds: float, enough: int) -> list[msgspec.Raw]:
     """The messages at the other workers within so many seconds, as JSON."""
     text = msgspec.msgpack.encode(_Watch(seconds, enough))
-    told = rpc.ask_from_thread(_PASSING, text, seconds + 1.0)
-    return [
-        msgspec.Raw(message)
-        for answer in told.values()
-        for message in _decoded(answer, list[bytes]) or ()
-    ]
+    told = _read(rpc.ask_from_thread(_PASSING, text, seconds + 1.0), list[bytes])
+    return [msgspec.Raw(message) for answer in told.values() for message in answer or ()]
 
 
-def _decoded(answer: bytes | None, type_: type[T]) -> T | None:
-    """A worker's answer, None if there is none that can be read: the others have theirs."""
-    try:
-        return msgspec.msgpack.decode(answer, type=type_) if answer else None
-    except msgspec.DecodeError as error:
-        FAULTS.note("worker link", error)
-        return None
+def _read(told: Mapping[str, bytes | None], type_: type[T]) -> dict[str, T | None]:
+    """The workers' answers by their names, None of one that has none that can be read."""
+    found: dict[str, T | None] = {}
+    for worker, answer in told.items():
+        try:
+            found[worker] = msgspec.msgpack.decode(answer, type=type_) if answer else None
+        except msgspec.DecodeError as error:
+            FAULTS.note("worker link", error)
+            found[worker] = None
+    return found
 
 
 def _that_fit(messages: map[bytes]) -> list[bytes]:
