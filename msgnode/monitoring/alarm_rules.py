@@ -8,7 +8,6 @@ Rules
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,13 +16,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Protocol
 
-from django.db import DatabaseError, close_old_connections
+from django.db import DatabaseError
 
 from msgnode.bus.periodic import every
 from msgnode.bus.writing import Call, Writer
 from msgnode.core.errors import NodeError
 from msgnode.models import Alarm, AlarmRule
 from msgnode.storage import notices
+from msgnode.storage.database_threads import in_any_thread
 
 from .samples import Sample, of_all_workers, rates
 from .thresholds import FIGURES, Rule, Threshold
@@ -125,7 +125,7 @@ class AlarmRules:
 
     async def _read(self, now: float) -> None:
         try:
-            rules, standing = await asyncio.to_thread(_rules)
+            rules, standing = await in_any_thread(_rules)
         except DatabaseError as error:
             log.warning("The alarm rules cannot be read: %s", type(error).__name__)
             return
@@ -147,7 +147,7 @@ class AlarmRules:
             found.update({**told, "memory": told["memory"] / 1e6})
         if now - self._looked_at >= LOOK_EVERY:
             self._looked_at = now
-            self._alarms = await asyncio.to_thread(_standing_alarms)
+            self._alarms = await in_any_thread(_standing_alarms)
         found["alarms"] = self._alarms
         found["disk"] = shutil.disk_usage(self._folder).free / 1e6
         return found
@@ -155,26 +155,19 @@ class AlarmRules:
 
 def _rules() -> tuple[list[Rule], set[str]]:
     """The enabled rules, and the names of those whose alarm stands. Blocks."""
-    close_old_connections()
-    try:
-        rows = AlarmRule.objects.filter(is_enabled=True, figure__in=list(FIGURES))
-        rules = [
-            Rule(row.pk, row.name, row.figure, row.is_below, row.limit, row.seconds, row.note)
-            for row in rows
-        ]
-        notices.clear_others({rule.name for rule in rules})
-        return rules, notices.standing()
-    finally:
-        close_old_connections()
+    rows = AlarmRule.objects.filter(is_enabled=True, figure__in=list(FIGURES))
+    rules = [
+        Rule(row.pk, row.name, row.figure, row.is_below, row.limit, row.seconds, row.note)
+        for row in rows
+    ]
+    notices.clear_others({rule.name for rule in rules})
+    return rules, notices.standing()
 
 
 def _standing_alarms() -> float | None:
     """The number of standing alarms other than rules'; None if unknown. Blocks."""
-    close_old_connections()
     try:
         own = (notices.KIND, notices.FAILED)
         return float(Alarm.objects.filter(cleared_at=None).exclude(kind__in=own).count())
     except DatabaseError:
         return None
-    finally:
-        close_old_connections()
