@@ -50,9 +50,7 @@ class LegacyNetworkForm(forms.ModelForm):
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
-        for name in ("domain", "component", "host", "media"):
-            if name in cleaned:
-                cleaned[name] = cleaned[name].strip().lower()
+        cleaned |= rows.as_stored(cleaned)
         before = self.instance if self.instance.pk else None
         for name, fault in rows.faults(cleaned, before).items():
             self.add_error(name if name in self.fields else None, fault)
@@ -126,9 +124,7 @@ class LegacyNetworkLine(KnownFields, serializers.ModelSerializer):
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse what cannot be a network, or would rename one."""
-        for name in ("domain", "component", "host", "media"):
-            if name in attrs:
-                attrs[name] = attrs[name].strip().lower()
+        attrs = rows.as_stored(attrs)
         if self.instance is not None and attrs.get("domain", self.instance.domain) != (
             self.instance.domain
         ):

@@ -24,6 +24,12 @@ MAX_SECRET = 500
 _HOST = re.compile(r"(?!-)[a-z0-9.-]{1,253}")
 
 
+def as_stored(said: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that an operator gives, with names as they are stored: in lower case."""
+    names = {"domain", "component", "host", "media"} & said.keys()
+    return {**said, **{name: said[name].strip().lower() for name in names}}
+
+
 def faults(said: Mapping[str, Any], before: LegacyNetwork | None = None) -> dict[str, str]:
     """What is wrong with a row, by the names of its fields.
 

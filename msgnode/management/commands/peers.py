@@ -238,13 +238,13 @@ class Command(Tool):
         host, _, port = (options["sip"] or options["xmpp"] or ":1").rpartition(":")
         network = kinds.SCRIPT if options["by_script"] else network
         secret = read_file(options["secret"], "--secret").strip() if options["secret"] else ""
-        said = {
-            "domain": domain, "network": network, "host": host.lower(),
-            "transport": options["transport"], "media": options["media"].lower(),
-            "port": int(port) if port.isdigit() else 0, "component": options["component"].lower(),
+        said = legacy_rows.as_stored({
+            "domain": domain, "network": network, "host": host,
+            "transport": options["transport"], "media": options["media"],
+            "port": int(port) if port.isdigit() else 0, "component": options["component"],
             "wants_receipts": options["receipts"], "pool": options["pool"],
             "per_minute": options["per_minute"], "trusted": options["trusted"],
-        }  # fmt: skip
+        })  # fmt: skip
         row = LegacyNetwork.objects.filter(domain=domain).first()
         wrong = legacy_rows.faults({**said, "secret": secret}, row)
         row = row or LegacyNetwork(domain=domain)
