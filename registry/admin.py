@@ -29,7 +29,7 @@ from unfold.paginator import InfinitePaginator
 from . import api, entries, lifecycle, rows
 from .entries import Kind
 from .models import DataObject, GlobalRecord, Hyperty, Runtime, StatusChange, User
-from .searches import guid_spellings
+from .searches import guid_spellings, with_status
 
 SELECTED = 1000
 LOOKED_THROUGH = 100_000
@@ -113,12 +113,8 @@ class StatusFilter(DropdownFilter):
         return [(word, word) for word in _LABELS]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        word, now = self.value(), timezone.now()
-        if not word:
-            return queryset
-        if word == entries.DISCONNECTED:
-            return queryset.filter(Q(status=word) | Q(expires_at__lte=now))
-        return queryset.filter(status=word).exclude(expires_at__lte=now)
+        word = self.value()
+        return with_status(queryset, word) if word else queryset
 
 
 class ExpiryFilter(DropdownFilter):

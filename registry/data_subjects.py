@@ -17,6 +17,7 @@ from django.db import transaction
 from django.db.models import Exists, Model, OuterRef, Q, QuerySet
 
 from .models import DataObject, GlobalRecord, Hyperty, Runtime, StatusChange, User
+from .records import idp_identifier
 from .searches import guid_spellings
 
 PORTION = 500
@@ -61,8 +62,8 @@ def named_by_subjects() -> Iterator[Registered]:
 def _rows(
     user_ids: Collection[str], guids: Collection[str]
 ) -> Iterator[tuple[type[Model], QuerySet[Any]]]:
-    named = Q(user_id__in=user_ids) | Q(idp_identifier__in=[_last(each) for each in user_ids])
-    users = User.objects.filter(named)
+    identifiers = [idp_identifier(each) for each in user_ids]
+    users = User.objects.filter(Q(user_id__in=user_ids) | Q(idp_identifier__in=identifiers))
     spelt = [spelling for guid in guids for spelling in guid_spellings(guid)]
     hyperties = Hyperty.objects.filter(Q(user__in=users) | Q(guid__in=spelt))
     urls = list(hyperties.values_list("url", flat=True))
@@ -78,10 +79,6 @@ def _rows(
     yield DataObject, objects
     yield StatusChange, StatusChange.objects.filter(url__in=every)
     yield GlobalRecord, GlobalRecord.objects.filter(guid__in=bare)
-
-
-def _last(user_id: str) -> str:
-    return user_id.rpartition("/")[2]
 
 
 def _fields(row: Model) -> dict[str, Any]:

@@ -170,6 +170,14 @@ def guid_spellings(guid: str) -> list[str]:
     return [bare, _GUID_SCHEME + bare]
 
 
+def with_status(found: QuerySet[Any], status: str) -> QuerySet[Any]:
+    """The rows that have a status now: one whose time is over is disconnected."""
+    now = timezone.now()
+    if status == entries.DISCONNECTED:
+        return found.filter(Q(status=status) | Q(expires_at__lte=now))
+    return found.filter(status=status).exclude(expires_at__lte=now)
+
+
 def _values(search: Search) -> dict[str, str]:
     """The keys of a search, with their values."""
     keys = (*_OWNER_KEYS, *_OWN_KEYS[search.kind])

@@ -19,8 +19,7 @@ from typing import Any
 
 import django_filters
 import msgspec
-from django.db.models import Q, QuerySet
-from django.utils import timezone
+from django.db.models import QuerySet
 from django.utils.http import parse_etags
 from django_filters.rest_framework import DjangoFilterBackend
 from drf_spectacular.types import OpenApiTypes
@@ -30,7 +29,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from msgnode.core.errors import PreconditionFailed
-from registry import entries, searches
+from registry import searches
 from registry.models import DataObject, Hyperty, StatusChange, User
 from registry.records import MAX_ITEM, MAX_KEY, MAX_WORD
 
@@ -128,10 +127,7 @@ class EntryFilters(django_filters.FilterSet):
     dataSchemes = django_filters.CharFilter(method="leave", max_length=MAX_ITEM, strip=False)
 
     def with_status(self, found: QuerySet[Any], name: str, status: str) -> QuerySet[Any]:
-        now = timezone.now()
-        if status == entries.DISCONNECTED:
-            return found.filter(Q(status=status) | Q(expires_at__lte=now))
-        return found.filter(status=status).exclude(expires_at__lte=now)
+        return searches.with_status(found, status)
 
     def leave(self, found: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         return found
