@@ -185,9 +185,7 @@ def _refusal(error: Exception, context: dict[str, Any]) -> HttpResponseBase | No
         return response
     if isinstance(error, APIException):
         response = Response({"message": str(error.detail)}, status=error.status_code)
-        if wait := getattr(error, "wait", None):
-            response["Retry-After"] = str(max(1, round(wait)))
-        return response
+        return problems.to_come_back(response, error)
     return None
 
 

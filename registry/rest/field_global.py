@@ -109,6 +109,4 @@ def _refusal(error: Exception, context: dict[str, Any]) -> HttpResponseBase | No
     response = _answer(code, Explanation=str(error.detail))
     if code == 401:
         response["WWW-Authenticate"] = error_challenge(context)
-    if wait := getattr(error, "wait", None):
-        response["Retry-After"] = str(max(1, round(wait)))
-    return response
+    return problems.to_come_back(response, error)

@@ -59,12 +59,17 @@ def tag_of(shown: Any) -> str:
     return f'"{blake2b(text, digest_size=12).hexdigest()}"'
 
 
+def _tags(header: str) -> list[str]:
+    """The tags of a header, weak ones like others."""
+    return [each.removeprefix("W/") for each in parse_etags(header)]
+
+
 def tagged(request: Request, response: Response) -> Response:
     """The answer with its tag, or 304 if the client has it."""
     tag = tag_of(response.data)
     if request.method in ("GET", "HEAD"):
-        known = parse_etags(request.headers.get("If-None-Match", ""))
-        if "*" in known or tag in (each.removeprefix("W/") for each in known):
+        known = _tags(request.headers.get("If-None-Match", ""))
+        if "*" in known or tag in known:
             response = Response(status=304)
         response["Cache-Control"] = "private, no-cache"
     response["ETag"] = tag
@@ -88,7 +93,7 @@ def condition(request: Request) -> Callable[[Any], None] | None:
             if not tag or not ("*" in tags or tag in tags):
                 raise PreconditionFailed("It is not as If-Match says: it was changed meanwhile.")
         if unwanted is not None and tag:
-            tags = [each.removeprefix("W/") for each in parse_etags(unwanted)]
+            tags = _tags(unwanted)
             if "*" in tags or tag in tags:
                 raise PreconditionFailed("It is there already, and If-None-Match says otherwise.")
 

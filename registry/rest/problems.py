@@ -65,9 +65,7 @@ def _answer(error: Exception) -> Response | None:
         response = problem(error.status_code, str(error.detail))
     if header := getattr(error, "auth_header", None):
         response["WWW-Authenticate"] = header
-    if wait := getattr(error, "wait", None):
-        response["Retry-After"] = str(max(1, round(wait)))
-    return response
+    return to_come_back(response, error)
 
 
 def problem(code: int, detail: str, **more: Any) -> Response:
@@ -79,10 +77,12 @@ def problem(code: int, detail: str, **more: Any) -> Response:
     return to_come_back(Response(fields, status=code, content_type=CONTENT_TYPE))
 
 
-def to_come_back(response: Response) -> Response:
-    """The answer, with when to ask again where that may help: 503."""
+def to_come_back(response: Response, error: Exception | None = None) -> Response:
+    """The answer, with when to ask again where that may help: 503, and too many requests."""
     if response.status_code == Unavailable.code:
         response["Retry-After"] = RETRY_AFTER
+    if wait := getattr(error, "wait", None):
+        response["Retry-After"] = str(max(1, round(wait)))
     return response
 
 

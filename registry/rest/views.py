@@ -132,6 +132,12 @@ class V1View(viewsets.GenericViewSet[Any]):
     def get_exception_handler(self) -> Any:
         return problems.handle
 
+    def given(self, *, partial: bool = False) -> dict[str, Any]:
+        """The fields of the request, checked."""
+        given = self.get_serializer(data=self.request.data, partial=partial)
+        given.is_valid(raise_exception=True)
+        return dict(given.validated_data)
+
     def finalize_response(self, request: Request, response: Any, *args: Any, **kw: Any) -> Any:
         if isinstance(response, Response) and response.status_code in (200, 201):
             response = filters.tagged(request, response)
@@ -153,7 +159,7 @@ class EntryViews(V1View):
         return self.get_paginated_response(self.get_serializer(settled, many=True).data)
 
     def retrieve(self, request: Request, key: str) -> Response:
-        entry = api.get(self.kind, api.key(url_of(key), "URL"))
+        entry = api.get(self.kind, _url(key))
         if entry is None:
             raise errors.NotFound("There is no entry with this key.")
         return Response(self.get_serializer(entry).data)
@@ -166,35 +172,32 @@ class EntryViews(V1View):
         return lambda entry: check(entry and self.get_serializer(entry).data)
 
     def update(self, request: Request, key: str) -> Response:
-        given = self.get_serializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        values = dict(given.validated_data)
-        url = url_of(key)
-        is_new = api.get(self.kind, api.key(url, "URL")) is None
+        values = self.given()
+        url = _url(key)
+        is_new = api.get(self.kind, url) is None
         done = api.register(
             self.kind, url, values, values.get("user", ""), self.condition(), claimant(request)
         )
         return Response(self.get_serializer(done.entry).data, status=201 if is_new else 200)
 
     def partial_update(self, request: Request, key: str) -> Response:
-        given = self.get_serializer(data=request.data, partial=True)
-        given.is_valid(raise_exception=True)
-        url = api.key(url_of(key), "URL")
-        done = api.update(
-            self.kind, url, dict(given.validated_data), self.condition(), claimant(request)
-        )
+        values = self.given(partial=True)
+        done = api.update(self.kind, _url(key), values, self.condition(), claimant(request))
         return Response(self.get_serializer(done.entry).data)
 
     def destroy(self, request: Request, key: str) -> Response:
-        url = api.key(url_of(key), "URL")
-        api.disconnect(self.kind, url, condition=self.condition(), by=claimant(request))
+        api.disconnect(self.kind, _url(key), condition=self.condition(), by=claimant(request))
         return Response(status=204)
 
     @action(detail=True, methods=["post"], url_path="keep-alive")
     def keep_alive(self, request: Request, key: str) -> Response:
-        url = api.key(url_of(key), "URL")
-        done = api.refresh(self.kind, url, self.condition(), claimant(request))
+        done = api.refresh(self.kind, _url(key), self.condition(), claimant(request))
         return Response(self.get_serializer(done.entry).data)
+
+
+def _url(key: str) -> str:
+    """The URL of an id in a path. Raises BadMessage."""
+    return api.key(url_of(key), "URL")
 
 
 def _documented(shape: Any, patch: Any) -> Any:
@@ -283,9 +286,7 @@ class GlobalRecordViews(V1View):
         return Response({"guid": guid, "jwt": api.global_get(guid)})
 
     def update(self, request: Request, guid: str) -> Response:
-        given = self.get_serializer(data=request.data)
-        given.is_valid(raise_exception=True)
-        jwt = given.validated_data["jwt"]
+        jwt = self.given()["jwt"]
         check = filters.condition(request)
         is_first = api.global_put(
             guid, jwt, check and (lambda before: check(before and {"guid": guid, "jwt": before}))
