@@ -20,11 +20,11 @@ Bodies and records have the wire format of docs/reference/registry.md; a refusal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from django.db import InterfaceError, OperationalError, connection
-from django.db.models import Count, Model
+from django.db.models import Model
 
 from msgnode.core import database_errors
 from msgnode.core.errors import NodeError
@@ -64,6 +64,7 @@ by_urls = searches.by_urls
 find = searches.find
 find_each = searches.find_each
 get = searches.get
+owners_gone = lifecycle.owners_gone
 take_news = lifecycle.take_news
 person_export = data_subjects.export
 person_erase = data_subjects.erase
@@ -149,16 +150,6 @@ def runtimes_gone(runtime_urls: Sequence[str]) -> int:
     return total
 
 
-def owners_gone(live: Mapping[str, frozenset[str]], shares: bool) -> int:
-    """Disconnect entries of runtimes with sessions whose owners have none; return their number.
-
-    Args:
-        live: runtime URL -> the marks of the owners of its sessions.
-        shares: whether sessions of one runtime URL share what they registered without a subject.
-    """
-    return lifecycle.owners_gone(live, shares)
-
-
 def purge(now: datetime) -> int:
     """Mark entries as dead that ended long ago, and delete old dead ones.
 
@@ -196,6 +187,6 @@ def on_change(listener: store.Listener) -> None:
 def statistics() -> dict[str, int]:
     """The number of stored entries of each kind."""
     return {
-        "hyperties": Hyperty.objects.aggregate(n=Count("pk"))["n"],
-        "data_objects": DataObject.objects.aggregate(n=Count("pk"))["n"],
+        "hyperties": Hyperty.objects.count(),
+        "data_objects": DataObject.objects.count(),
     }

@@ -17,6 +17,7 @@ from django.db import transaction
 from django.db.models import Exists, Model, OuterRef, Q, QuerySet
 
 from .models import DataObject, GlobalRecord, Hyperty, Runtime, StatusChange, User
+from .ownership import SUBJECT
 from .records import idp_identifier
 from .searches import guid_spellings
 
@@ -54,7 +55,7 @@ def erase(user_ids: Collection[str], guids: Collection[str]) -> int:
 
 def named_by_subjects() -> Iterator[Registered]:
     """The hyperties that logged-in subjects have registered."""
-    rows = Hyperty.objects.filter(owner__startswith="subject ").order_by("pk")
+    rows = Hyperty.objects.filter(owner__startswith=SUBJECT).order_by("pk")
     for row in rows.iterator(chunk_size=PORTION):
         yield Registered(row.pk, row.url, row.user_id, row.owner)
 

@@ -22,6 +22,7 @@ from msgnode.core import addresses
 from . import entries, rows, store
 from .entries import DEAD, DISCONNECTED, Cause, Change, Entry, Kind
 from .models import Hyperty, RegistryEntry, StatusChange, User
+from .ownership import SESSION, SUBJECT
 
 MAX_ROWS = 1000
 MAX_SECONDS = 60.0
@@ -71,9 +72,11 @@ def runtimes_gone(runtime_urls: Iterable[str], limit: int = MAX_ROWS) -> int:
 
 
 def owners_gone(live: Mapping[str, frozenset[str]], shares: bool) -> int:
-    """Disconnect the entries of these runtimes whose owners are not among those with a session.
+    """Disconnect entries of runtimes with sessions whose owners have none; return their number.
 
-    An entry without an owner stays, and with `shares` one of a session.
+    Args:
+        live: runtime URL -> the marks of the owners of its sessions.
+        shares: whether sessions of one runtime URL share what they registered without a subject.
     """
     runtimes = {
         each: marks
@@ -81,7 +84,7 @@ def owners_gone(live: Mapping[str, frozenset[str]], shares: bool) -> int:
         for each in (url, addresses.runtime_twin(url))
         if each
     }
-    kinds = ("subject ",) if shares else ("subject ", "session ")
+    kinds = (SUBJECT,) if shares else (SUBJECT, SESSION)
     done = 0
     for kind, model in rows.MODELS.items():
         entries_of: QuerySet[Any] = model._default_manager.all()
@@ -92,21 +95,17 @@ def owners_gone(live: Mapping[str, frozenset[str]], shares: bool) -> int:
             if owner.startswith(kinds) and owner not in runtimes[runtime]
         ]
         for start in range(0, len(left), MAX_ROWS):
-            done += _end_rows(kind, left[start : start + MAX_ROWS], Cause.SESSION_CLOSED)
+            done += disconnect_rows(kind, left[start : start + MAX_ROWS], Cause.SESSION_CLOSED)
     return done
 
 
-def disconnect_rows(kind: Kind, ids: Iterable[int], limit: int = MAX_ROWS) -> int:
-    """Disconnect entries the operator chose."""
-    return _end_rows(kind, list(ids), Cause.OPERATOR, limit)
-
-
-def _end_rows(kind: Kind, chosen: list[int], cause: Cause, limit: int = MAX_ROWS) -> int:
+def disconnect_rows(kind: Kind, ids: list[int], cause: Cause = Cause.OPERATOR) -> int:
+    """Disconnect entries, those that the operator chose unless `cause` says otherwise."""
     return _end_all(
-        lambda found: found.filter(pk__in=chosen, expires_at__isnull=False).order_by("url"),
+        lambda found: found.filter(pk__in=ids, expires_at__isnull=False).order_by("url"),
         timezone.now(),
         cause,
-        limit,
+        MAX_ROWS,
         (kind,),
     )
 

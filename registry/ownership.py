@@ -21,6 +21,9 @@ from msgnode.core.errors import Forbidden
 
 from .entries import Entry, Kind
 
+SESSION, SUBJECT = "session ", "subject "
+"""How the marks of owners begin."""
+
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
@@ -51,12 +54,12 @@ PUBLIC = Claimant()
 
 def session_mark(session: str) -> str:
     """The mark of a session without a login, from its id."""
-    return f"session {session}"
+    return SESSION + session
 
 
 def subject_mark(issuer: str, subject: str) -> str:
     """The mark of a verified subject, from which neither name can be read."""
-    return "subject " + hashlib.sha256(f"{issuer}\n{subject}".encode()).hexdigest()
+    return SUBJECT + hashlib.sha256(f"{issuer}\n{subject}".encode()).hexdigest()
 
 
 def check(
@@ -88,7 +91,7 @@ def kept(after: Entry, by: Claimant) -> Entry:
 
     If the owner's session has logged in since the registration, the subject is now the owner.
     """
-    is_his = bool(by.subject) and after.owner == f"session {by.session}"
+    is_his = bool(by.subject) and after.owner == session_mark(by.session)
     return replace(after, owner=by.subject) if is_his else after
 
 
@@ -96,9 +99,9 @@ def owns(entry: Entry, by: Claimant, registers: bool = False) -> bool:
     """Whether the client may change the entry, or register it again."""
     if not entry.owner:
         return by == PUBLIC or by.holds or entry.runtime in by.runtimes
-    if by.session and entry.owner in (by.mark, f"session {by.session}"):
+    if by.session and entry.owner in (by.mark, session_mark(by.session)):
         return True
-    if entry.owner.startswith("subject "):
+    if entry.owner.startswith(SUBJECT):
         return False
     if by.shares and entry.runtime in by.runtimes:
         return True

@@ -73,9 +73,7 @@ def proved(guid: str, jwt: str, charge: Callable[[], None] = lambda: None) -> Si
     Raises:
         BadMessage: the text names what is wrong.
     """
-    record = claimed(jwt)
-    if guids.bare(guid) != record.guid:
-        raise BadMessage("GUIDs do not match: the address names another than the record.")
+    record = claimed_of(guid, jwt)
     if record.guid != guids.derive(record.public_key, record.salt):
         charge()
     return read(jwt)
@@ -108,6 +106,14 @@ def claimed(jwt: str) -> SignedRecord:
         is_active=_flag(data, "active", default=True),
         is_revoked=_flag(data, "revoked", default=False),
     )
+
+
+def claimed_of(guid: str, jwt: str) -> SignedRecord:
+    """The record of a GUID, not proved. Raises BadMessage."""
+    record = claimed(jwt)
+    if guids.bare(guid) != record.guid:
+        raise BadMessage("GUIDs do not match: the address names another than the record.")
+    return record
 
 
 def check_signature(record: SignedRecord) -> None:

@@ -67,9 +67,7 @@ def put(
         Forbidden: the GUID belongs to another key.
         Unavailable: too many GUIDs of the older variant are being derived.
     """
-    record = signed.claimed(jwt)
-    if guids.bare(guid) != record.guid:
-        raise BadMessage("GUIDs do not match: the address names another than the record.")
+    record = signed.claimed_of(guid, jwt)
     now = timezone.now()
     if record.last_update > now + CLOCKS_MAY_DIFFER:
         raise BadMessage("The record's lastUpdate lies in the future.")
