@@ -141,6 +141,7 @@ class EntryAdmin(RegistryAdmin):
     list_filter = (StatusFilter, ExpiryFilter)
     actions = ("disconnect", "purge")
     sortable_by = ()
+    readonly_fields = ("status_now", "expires_in", "history")
 
     @display(description="status", label=_LABELS)
     def status_now(self, row: Any) -> str:
@@ -214,7 +215,6 @@ class HypertyAdmin(EntryAdmin):
         *("status_now", "expires", "expires_in", "started_at", "modified_at"),
         *("p2p_requester", "p2p_handler", "history"),
     )
-    readonly_fields = ("status_now", "expires_in", "history")
 
 
 @admin.register(DataObject)
@@ -231,33 +231,33 @@ class DataObjectAdmin(EntryAdmin):
         *("status_now", "expires", "expires_in", "started_at", "modified_at"),
         *("p2p_requester", "p2p_handler", "history"),
     )
-    readonly_fields = ("status_now", "expires_in", "history")
+
+
+class NamedAdmin(RegistryAdmin):
+    """What hyperties name, with the way to these."""
+
+    @display(description="hyperties")
+    def entries_link(self, row: User | Runtime) -> str:
+        link = f"{reverse('admin:registry_hyperty_changelist')}?{urlencode({'q': str(row)})}"
+        return format_html('<a class="text-link" href="{}">show</a>', link)
 
 
 @admin.register(User)
-class UserAdmin(RegistryAdmin):
+class UserAdmin(NamedAdmin):
     """Users, with their entries."""
 
     keys = ("user_id", "idp_identifier")
     search_help_text = "User id or e-mail address"
     list_display = ("user_id", "idp_identifier", "first_seen", "entries_link")
 
-    @display(description="hyperties")
-    def entries_link(self, row: User) -> str:
-        return _entries_link(row.user_id)
-
 
 @admin.register(Runtime)
-class RuntimeAdmin(RegistryAdmin):
+class RuntimeAdmin(NamedAdmin):
     """Runtimes, with their entries."""
 
     keys = ("url",)
     search_help_text = "Runtime URL"
     list_display = ("url", "first_seen", "entries_link")
-
-    @display(description="hyperties")
-    def entries_link(self, row: Runtime) -> str:
-        return _entries_link(row.url)
 
 
 @admin.register(StatusChange)
@@ -286,8 +286,3 @@ class GlobalRecordAdmin(RegistryAdmin):
         if row.is_revoked:
             return "revoked"
         return "timed out" if row.timeout <= timezone.now() else "served"
-
-
-def _entries_link(term: str) -> str:
-    link = f"{reverse('admin:registry_hyperty_changelist')}?{urlencode({'q': term})}"
-    return format_html('<a class="text-link" href="{}">show</a>', link)
