@@ -361,9 +361,8 @@ def why(entry: DecisionEntry) -> dict[str, Any]:
 
 
 def _decided(document: Any, lists: Any, case: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: tuple(members) for name, members in lists.items()}
     active = [each for each in document if each.get("mode", "enforce") != "off"]
-    sets = read_document(active, kept)
+    sets = read_document(active, lists)
     facts = facts_of({**case, "node": environment.node_facts()})
     outcome = compile_sets(sets).decide(facts)
     passes, auth = verdict(outcome.effect, environment.defaults())

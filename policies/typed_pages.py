@@ -119,8 +119,7 @@ def try_typed(request: HttpRequest) -> HttpResponse:
 
 def sentence_of(layer: str, raw: dict[str, Any]) -> str:
     """A layer that is in order, in words."""
-    lists = {name: tuple(texts) for name, texts in draft_lists().items()}
-    conditions = ConditionReader(lists)
+    conditions = ConditionReader(draft_lists())
     if layer == "rule":
         return sentences.of_rule(DocumentReader(conditions).rule(raw, "$", "new"))
     return sentences.of_target(_NAMES[layer], conditions.read(raw["target"], "$.target"))

@@ -97,8 +97,7 @@ def policy_of_the_console(is_saved: bool = True) -> Policy:
 
 def replace_draft(document: Sequence[dict[str, Any]], lists: dict[str, Sequence[str]]) -> None:
     """Make the draft say what a document says. Raises PolicyError."""
-    check = {name: tuple(members) for name, members in lists.items()}
-    read_document(list(document), check)  # before the transaction, for which others wait
+    read_document(list(document), lists)  # before the transaction, for which others wait
     _replace(document, lists)
 
 
@@ -115,7 +114,7 @@ def _replace(document: Sequence[dict[str, Any]], lists: dict[str, Sequence[str]]
 @transaction.atomic
 def add_to_draft(document: Sequence[dict[str, Any]], mode: str | None = None) -> list[PolicySet]:
     """Put the sets of a document into the draft, in the place of sets of the same id."""
-    read_document(list(document), _kept_lists())
+    read_document(list(document), draft_lists())
     added = []
     for number, policy_set in enumerate(document, 1):
         name = str(policy_set.get("id", f"set-{number}"))
@@ -143,12 +142,8 @@ def add_bundle(bundle: Bundle, mode: str | None = None, keep_lists: bool = False
 def warnings_of(bundle: Bundle) -> list[Problem]:
     """What a policy file that is in the draft now says in words that are not this language's."""
     warnings = list(bundle.warnings)
-    read_document(list(bundle.document), _kept_lists(), warnings=warnings)
+    read_document(list(bundle.document), draft_lists(), warnings=warnings)
     return warnings
-
-
-def _kept_lists() -> dict[str, tuple[str, ...]]:
-    return {name: tuple(members) for name, members in draft_lists().items()}
 
 
 def layer_out(row: PolicySet | Policy | Rule) -> dict[str, Any]:

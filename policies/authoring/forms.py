@@ -37,14 +37,9 @@ _FIELD_NAMES = {
 }
 
 
-def problems_of(layer: str, raw: dict[str, Any]) -> list[tuple[str, str]]:
-    """(path inside the layer, what is wrong) of one layer without its children."""
-    return review(layer, raw)[0]
-
-
 def review(layer: str, raw: dict[str, Any]) -> tuple[list[Remark], list[Remark]]:
     """What is wrong in one layer without its children, and what this language writes otherwise."""
-    reader = ConditionReader({name: tuple(texts) for name, texts in draft_lists().items()})
+    reader = ConditionReader(draft_lists())
     getattr(DocumentReader(reader), LAYERS[layer])(raw, "$", "new")
     return _inside(reader.problems), _inside(reader.warnings)
 
@@ -136,7 +131,7 @@ class _LayerForm(forms.ModelForm):
         """Every fault at the field it stands in, with its path."""
         data: dict[str, Any] = super().clean() or self.cleaned_data
         try:
-            problems = problems_of(self.layer, self.document(data))
+            problems, _ = review(self.layer, self.document(data))
         except RecursionError:
             problems = [("condition", "nested too deeply")]
         for path, text in problems:

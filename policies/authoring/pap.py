@@ -28,8 +28,8 @@ from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
 from policies.enforcement import environment
-from policies.enforcement.snapshot import Lists, PolicySnapshot, make_snapshot
-from policies.engine.language import PolicyError, Problem
+from policies.enforcement.snapshot import PolicySnapshot, make_snapshot
+from policies.engine.language import Lists, PolicyError, Problem
 from policies.models import PolicyTest, Version
 
 from .cases import run_case

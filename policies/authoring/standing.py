@@ -21,10 +21,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from policies.enforcement.snapshot import Lists
 from policies.engine.documents import MAX_ID, DocumentReader
 from policies.engine.grammar import ConditionReader
-from policies.engine.language import PolicyError, Problem
+from policies.engine.language import Lists, PolicyError, Problem
 from policies.models import Policy, PolicySet, Rule, Version
 
 from . import pap, sentences
@@ -207,7 +206,7 @@ def changes(before: Version | None, after: Version | None) -> list[tuple[str, st
 
 
 def _sentence(rule: dict[str, Any], lists: Lists) -> str:
-    reader = ConditionReader({name: tuple(texts) for name, texts in lists.items()})
+    reader = ConditionReader(lists)
     read = DocumentReader(reader).rule(rule, "$", "rule")
     return "" if reader.problems else sentences.of_rule(read)
 

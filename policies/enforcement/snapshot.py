@@ -8,19 +8,17 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from policies.engine.documents import MODES, read_document
-from policies.engine.language import PolicySet, Problem
+from policies.engine.language import Lists, PolicySet, Problem
 from policies.engine.pdp import Snapshot, compile_sets
 
 from .pip import ALLOCATIONS, FETCHED
 
 CLOCK = frozenset({"time", "date", "weekday"})
-
-Lists = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +57,13 @@ def make_snapshot(
     Raises:
         PolicyError: the document is refused.
     """
-    kept = {name: tuple(members) for name, members in lists.items()}
     modes = [_mode(each) for each in document]
     # Errors in a set that is off do not matter, but it keeps its position, for the others' paths.
     seen = [
         {"id": f"(off, {number})"} if mode == "off" else each
         for number, (each, mode) in enumerate(zip(document, modes, strict=True))
     ]
-    sets = list(zip(modes, read_document(seen, kept, warnings=warnings), strict=True))
+    sets = list(zip(modes, read_document(seen, lists, warnings=warnings), strict=True))
     in_force = tuple(each for mode, each in sets if mode == "enforce")
     enforced = compile_sets(in_force, version)
     shadow = None

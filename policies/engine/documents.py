@@ -14,16 +14,14 @@ Rules
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
-
-from msgnode.core import json_text
 
 from .grammar import ConditionReader
 from .language import (
     MAX_DEPTH,
     MAX_SETS,
     Condition,
+    Lists,
     ObligationExpression,
     ObligationExpressions,
     Policy,
@@ -46,24 +44,9 @@ _POLICY_KEYS = _SHARED | {"rules", "ruleCombiningAlgorithm"}
 _SET_KEYS = _SHARED | {"policies", "policyCombiningAlgorithm", "version", "update", "mode"}
 
 
-def read_text(
-    text: str | bytes, lists: Mapping[str, tuple[str, ...]] | None = None
-) -> tuple[PolicySet, ...]:
-    """Read a document from JSON text. Raises PolicyError."""
-    try:
-        raw = json_text.decode_document(text)
-    except RecursionError:
-        raise PolicyError([Problem("$", f"nested deeper than {MAX_DEPTH} layers")]) from None
-    except json_text.UnfitDocument as error:
-        raise PolicyError([Problem("$", str(error))]) from None
-    except (json_text.DecodeError, UnicodeDecodeError) as error:
-        raise PolicyError([Problem("$", f"not JSON: {error}")]) from None
-    return read_document(raw, lists)
-
-
 def read_document(
     raw: Any,
-    lists: Mapping[str, tuple[str, ...]] | None = None,
+    lists: Lists | None = None,
     forced: bool = False,
     warnings: list[Problem] | None = None,
 ) -> tuple[PolicySet, ...]:

@@ -20,7 +20,6 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from msgnode.core import addresses, json_text
@@ -33,6 +32,7 @@ from .language import (
     Attribute,
     Broken,
     Condition,
+    Lists,
     Not,
     Problem,
     Some,
@@ -68,9 +68,7 @@ class ConditionReader:
              were not checked when they were saved
     """
 
-    def __init__(
-        self, lists: Mapping[str, tuple[str, ...]] | None = None, forced: bool = False
-    ) -> None:
+    def __init__(self, lists: Lists | None = None, forced: bool = False) -> None:
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
         self.lists = lists or {}

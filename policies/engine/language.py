@@ -16,11 +16,14 @@ Rules
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from .vocabulary import Algorithm, Kind
 
+Lists = Mapping[str, Sequence[str]]
+"""The operator's named lists."""
 MAX_DEPTH = 400
 """Most layers a condition may have."""
 MAX_SETS = 50

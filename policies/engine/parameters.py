@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import date
 from typing import Any
 
-from .language import Attribute, Condition, Some, Test
+from .language import Attribute, Condition, Lists, Some, Test
 from .vocabulary import CLOSED_WORLDS, SYNONYMS, WEEKDAYS, Kind
 
 Report = Callable[[str, str], None]
@@ -42,7 +42,7 @@ def read_parameters(
     raw: Any,
     at: str,
     report: Report,
-    lists: Mapping[str, tuple[str, ...]],
+    lists: Lists,
     attribute_of: Callable[[str, str], Attribute | None],
     forced: bool,
 ) -> Condition:
@@ -104,7 +104,7 @@ def position(kind: Kind, text: str) -> int | None:
         return None
 
 
-def _named(lists: Mapping[str, Any]) -> str:
+def _named(lists: Lists) -> str:
     return f"known are {', '.join(sorted(lists))}" if lists else "none is kept yet"
 
 

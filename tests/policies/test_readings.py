@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from policies.engine.documents import DocumentReader, read_document, read_text
+from policies.authoring.transfer import read_bundle
+from policies.engine.documents import DocumentReader, read_document
 from policies.engine.grammar import ConditionReader
 from policies.engine.language import MAX_DEPTH, MAX_SETS, PolicyError, Problem
 
@@ -123,8 +124,8 @@ def test_a_set_that_is_read_alone_may_have_as_many_layers() -> None:
 @pytest.mark.parametrize("text", ["[" * 100_000, b'{"a":' * 100_000])
 def test_a_text_that_is_too_deep_to_read_is_refused_as_such(text: Any) -> None:
     with pytest.raises(PolicyError) as caught:
-        read_text(text)
-    assert told(caught.value.problems) == [f"$: nested deeper than {MAX_DEPTH} layers"]
+        read_bundle(text)
+    assert told(caught.value.problems) == ["$: nested too deeply"]
 
 
 def test_a_value_that_is_too_deep_to_be_named_refuses_the_document() -> None:
