@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 from django.contrib import admin, messages
+from django.contrib.auth.decorators import permission_required
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count
 from django.http import Http404, HttpRequest, HttpResponse
@@ -28,7 +29,7 @@ from policies.authoring.live_messages import messages_now
 from policies.authoring.replay import replay
 from policies.authoring.transfer import read_bundle, write_bundle
 from policies.enforcement.defaults import rewrites_of, verdict
-from policies.enforcement.snapshot import EMPTY_SNAPSHOT, make_snapshot
+from policies.enforcement.snapshot import EMPTY_SNAPSHOT, PolicySnapshot, make_snapshot
 from policies.engine.documents import read_document
 from policies.engine.language import PolicyError
 from policies.engine.pdp import compile_sets
@@ -48,14 +49,16 @@ NAMED = 3
 NO_RECORD = "What it would have done cannot be told: this node keeps no record (RECORD=false)."
 REPLAYED = 5_000
 """Kinds of messages that a replay decides over, the most frequent."""
+_MAY_VIEW = permission_required("policies.view_policyset", raise_exception=True)
 
 
 def publish_page(request: HttpRequest) -> HttpResponse:
     """What would be published: the check, the difference; and the button."""
     acts = request.method == "POST"
-    _require(request, "policies.add_version" if acts else "policies.view_version")
+    if not request.user.has_perm("policies.add_version" if acts else "policies.view_version"):
+        raise PermissionDenied
     form = PublishForm(request.POST or None)
-    if request.method == "POST" and form.is_valid():
+    if acts and form.is_valid():
         try:
             note, shown = form.cleaned_data["note"], request.POST.get(SHOWN, "")
             version = pap.publish(request.user, note, shown)
@@ -86,14 +89,14 @@ def publish_page(request: HttpRequest) -> HttpResponse:
     return _page(request, "policies/publish.html", context)
 
 
+@permission_required("policies.add_version", raise_exception=True)
 def roll_back(request: HttpRequest, number: int) -> HttpResponse:
     """Publish an earlier version again: what would change, and the button."""
-    _require(request, "policies.add_version")
     version = get_object_or_404(Version, number=number)
     current = pap.current()
     if request.method == "POST":
         try:
-            new = pap.roll_back(version, request.user, _number(request.POST.get(SHOWN, "")))
+            new = pap.roll_back(version, request.user, _number_in_force(request))
         except pap.ChangedMeanwhile as error:
             text = f"Nothing is published: {error}. Here is what would change now."
             messages.error(request, text)
@@ -115,13 +118,15 @@ def roll_back(request: HttpRequest, number: int) -> HttpResponse:
     return _page(request, "policies/roll_back.html", context)
 
 
-def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+def _number_in_force(request: HttpRequest) -> int | None:
+    """The number of the version that the page has shown to be in force."""
+    shown = request.POST.get(SHOWN, "")
+    return int(shown) if _is_number(shown, 9) else None
 
 
+@permission_required("policies.add_policyset", raise_exception=True)
 def import_page(request: HttpRequest) -> HttpResponse:
     """A policy file into the draft."""
-    _require(request, "policies.add_policyset")
     form = ImportForm(request.POST or None, request.FILES or None)
     problems: list[Any] = []
     if request.method == "POST" and form.is_valid():
@@ -143,9 +148,9 @@ def import_page(request: HttpRequest) -> HttpResponse:
     return _page(request, "policies/import.html", context)
 
 
+@_MAY_VIEW
 def export_file(request: HttpRequest) -> HttpResponse:
     """The draft, or a version, as a file."""
-    _require(request, "policies.view_policyset")
     if "version" in request.GET:
         number = request.GET["version"]
         if not _is_number(number, 9):
@@ -160,14 +165,14 @@ def export_file(request: HttpRequest) -> HttpResponse:
     return response
 
 
+@_MAY_VIEW
 def playground(request: HttpRequest) -> HttpResponse:
     """Try a message against the draft or a version, and see why it is decided as it is."""
-    _require(request, "policies.view_policyset")
     versions = list(Version.objects.values_list("number", flat=True)[:RECENT])
     taken = request.POST.get("take")
     form = PlaygroundForm(
         request.POST if request.POST and not taken else None,
-        initial={"message": _pretty(taken)} if taken else _from_entry(request),
+        initial={"message": pretty(taken)} if taken else _from_entry(request),
     )
     choices = [("draft", "the draft")] + [(str(n), f"version {n}") for n in versions]
     if versions:
@@ -203,9 +208,9 @@ def playground(request: HttpRequest) -> HttpResponse:
     return _page(request, "policies/playground.html", context)
 
 
+@_MAY_VIEW
 def shadow_report(request: HttpRequest) -> HttpResponse:
     """What the sets in shadow mode would have changed within a day: by rule and by sender."""
-    _require(request, "policies.view_policyset")
     since = timezone.now() - timedelta(days=1)
     changed = DecisionEntry.objects.filter(at__gte=since).exclude(shadow="").order_by()
     senders = changed.values("sender", "username").annotate(n=Count("pk"))
@@ -219,9 +224,9 @@ def shadow_report(request: HttpRequest) -> HttpResponse:
     return _page(request, "policies/shadow.html", context)
 
 
+@_MAY_VIEW
 def replay_page(request: HttpRequest) -> HttpResponse:
     """What the draft would have decided otherwise over the record of the last hours."""
-    _require(request, "policies.view_policyset")
     asked = request.GET.get("hours", "1")
     hours = int(asked) if asked in ("1", "6", "24") else 1
     recorded = PoliciesConfig.installed().recorded
@@ -232,8 +237,7 @@ def replay_page(request: HttpRequest) -> HttpResponse:
         "is_recorded": recorded is not None,
     }
     try:
-        newest = Version.objects.order_by("-number").first()
-        in_force = make_snapshot(newest.document, newest.lists) if newest else EMPTY_SNAPSHOT
+        in_force = _snapshot_of(pap.current())
         draft = make_snapshot(draft_document(), draft_lists())
         if recorded is not None:
             kinds = recorded(timezone.now(), hours, REPLAYED)
@@ -243,10 +247,15 @@ def replay_page(request: HttpRequest) -> HttpResponse:
                         "is_whole": kinds.is_whole,
                         "rest": kinds.rows - found.looked_at - found.unknown}  # fmt: skip
     except PolicyError as error:
-        context["fault"] = f"The draft cannot be read: {'; '.join(map(str, error.problems))[:500]}"
+        context["fault"] = f"The draft cannot be read: {str(error)[:500]}"
     except OSError as error:
         context["fault"] = f"The record cannot be read: {str(error)[:300]}"
     return _page(request, "policies/replay.html", context)
+
+
+def _snapshot_of(version: Version | None) -> PolicySnapshot:
+    """What is in force by a version; nothing is, if none was ever published."""
+    return make_snapshot(version.document, version.lists) if version else EMPTY_SNAPSHOT
 
 
 WAYS = {
@@ -264,10 +273,9 @@ WAYS = {
 """Ways into force and out of it: the button, what is so then, and what is published."""
 
 
+@permission_required(("policies.change_rule", "policies.add_version"), raise_exception=True)
 def rule_force(request: HttpRequest, pk: int) -> HttpResponse:
     """What a rule would have done to the last 24 hours; posted, it is enforced or taken back."""
-    _require(request, "policies.change_rule")
-    _require(request, "policies.add_version")
     rule = get_object_or_404(Rule, pk=pk)
     act = request.POST.get("act", "")
     if request.method == "POST" and act in WAYS:
@@ -291,11 +299,8 @@ def _force(request: HttpRequest, rule: Rule, act: str) -> None:
         version = standing.apply(rule, change, request.user, shown)
     except pap.ChangedMeanwhile as error:
         messages.error(request, f"Nothing is published: {error}. Here it is as it is now.")
-    except pap.NotFit as error:
+    except (pap.NotFit, PolicyError) as error:
         messages.error(request, f"Nothing is published: {str(error)[:500]}")
-    except PolicyError as error:
-        text = "; ".join(map(str, error.problems))
-        messages.error(request, f"Nothing is published: {text[:500]}")
     else:
         does = "is enforced from now on" if act == "enforce" else "is only counted from now on"
         messages.success(request, f"Version {version.number} is published: this rule {does}.")
@@ -310,8 +315,7 @@ def _way(rule: Rule, act: str) -> dict[str, Any]:
         change = made_of(rule)
         way["mark"] = change.mark
         after = make_snapshot(change.document, change.lists).enforced
-        newest = change.newest
-        in_force = make_snapshot(newest.document, newest.lists) if newest else EMPTY_SNAPSHOT
+        in_force = _snapshot_of(change.newest)
         if recorded is not None:
             kinds = recorded(timezone.now(), 24, REPLAYED)
             way["found"] = replay(
@@ -323,7 +327,7 @@ def _way(rule: Rule, act: str) -> dict[str, Any]:
                     kinds.most, EMPTY_SNAPSHOT.enforced, alone, environment.defaults(), most=NAMED
                 )
     except PolicyError as error:
-        way["fault"] = f"{title}: not possible. {'; '.join(map(str, error.problems))[:500]}"
+        way["fault"] = f"{title}: not possible. {str(error)[:500]}"
     except OSError as error:
         way["fault"] = f"The record cannot be read: {str(error)[:300]}"
     return way
@@ -409,7 +413,7 @@ def _values_of(entry: DecisionEntry) -> dict[str, Any]:
     facts = dict(entry.facts)
     return {
         "entry": entry.pk,
-        "message": _pretty(entry.message),
+        "message": pretty(entry.message),
         "username": facts.pop("srcUsername", entry.username),
         "issuer": facts.pop("srcIDP", ""),
         "groups": " ".join(facts.pop("srcGroups", ())),
@@ -420,16 +424,12 @@ def _values_of(entry: DecisionEntry) -> dict[str, Any]:
     }
 
 
-def _pretty(message: str) -> str:
+def pretty(text: str) -> str:
+    """JSON on lines of its own; what is none, as it is."""
     try:
-        return msgspec.json.format(message, indent=2)
+        return msgspec.json.format(text, indent=2)
     except msgspec.DecodeError:
-        return message
-
-
-def _require(request: HttpRequest, right: str) -> None:
-    if not request.user.has_perm(right):
-        raise PermissionDenied
+        return text
 
 
 def _page(request: HttpRequest, template: str, context: dict[str, Any]) -> HttpResponse:

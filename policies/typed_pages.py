@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from django.core.exceptions import PermissionDenied
+from django.contrib.auth.decorators import permission_required
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
 from django.views.decorators.http import require_POST
@@ -30,15 +30,16 @@ from .models import Policy, Rule
 
 REPLAYED = 5_000
 """Kinds of messages that a trial decides over, the most frequent."""
+_MAY_VIEW = permission_required("policies.view_policyset", raise_exception=True)
 TOP = 5
 _TYPED = ("target", "condition", "obligations", "advice")
 _NAMES = {"set": "policy set", "policy": "policy"}
 
 
 @require_POST
+@_MAY_VIEW
 def check_typed(request: HttpRequest) -> HttpResponse:
     """What is wrong in a field that is being typed."""
-    _require(request, "policies.view_policyset")
     layer, name = request.POST.get("layer", ""), request.POST.get("field", "")
     if layer not in LAYERS or name not in _TYPED:
         return JsonResponse({"problems": ["no such field"]}, status=400)
@@ -50,19 +51,15 @@ def check_typed(request: HttpRequest) -> HttpResponse:
         wrong, otherwise = review(layer, raw)
         problems = [f"{path}: {why}" for path, why in wrong]
         warnings = [f"{path}: {why}" for path, why in otherwise]
-    except json_text.UnfitDocument as error:
-        problems = [str(error)]
-    except msgspec.DecodeError as error:
-        problems = [f"not JSON: {error}"]
-    except RecursionError:
-        problems = ["nested too deeply"]
+    except json_text.UNREADABLE as error:
+        problems = [json_text.fault_of(error)]
     return JsonResponse({"problems": problems, "warnings": warnings})
 
 
 @require_POST
+@_MAY_VIEW
 def say_typed(request: HttpRequest) -> HttpResponse:
     """What the layer says, as a sentence; what is wrong instead, if anything is."""
-    _require(request, "policies.view_policyset")
     layer = request.POST.get("layer", "")
     if layer not in LAYERS:
         return JsonResponse({"sentence": "", "problems": ["no such layer"]}, status=400)
@@ -73,19 +70,15 @@ def say_typed(request: HttpRequest) -> HttpResponse:
         wrong, _ = review(layer, raw)
         problems = [f"{path}: {why}" for path, why in wrong]
         sentence = "" if problems else sentence_of(layer, raw)
-    except json_text.UnfitDocument as error:
-        sentence, problems = "", [str(error)]
-    except msgspec.DecodeError as error:
-        sentence, problems = "", [f"not JSON: {error}"]
-    except RecursionError:
-        sentence, problems = "", ["nested too deeply"]
+    except json_text.UNREADABLE as error:
+        sentence, problems = "", [json_text.fault_of(error)]
     return JsonResponse({"sentence": sentence, "problems": problems})
 
 
 @require_POST
+@_MAY_VIEW
 def try_typed(request: HttpRequest) -> HttpResponse:
     """What the rule would have changed over the record of the last hours, were it in force."""
-    _require(request, "policies.view_policyset")
     hours = {"1": 1, "6": 6, "24": 24}.get(request.POST.get("hours", ""), 1)
     recorded = PoliciesConfig.installed().recorded
     if recorded is None:
@@ -111,7 +104,7 @@ def try_typed(request: HttpRequest) -> HttpResponse:
     except RecursionError:
         return _fault("It is nested too deeply.")
     except PolicyError as error:
-        return _fault(f"It cannot be tried yet: {'; '.join(map(str, error.problems))[:500]}")
+        return _fault(f"It cannot be tried yet: {str(error)[:500]}")
     except OSError as error:
         return _fault(f"The record cannot be read: {str(error)[:300]}")
     return JsonResponse({"rows": kinds.rows, "hours": hours, **_told(found)})
@@ -159,8 +152,3 @@ def _number(text: str | None) -> int:
 
 def _fault(why: str) -> HttpResponse:
     return JsonResponse({"fault": why})
-
-
-def _require(request: HttpRequest, right: str) -> None:
-    if not request.user.has_perm(right):
-        raise PermissionDenied

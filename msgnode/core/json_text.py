@@ -69,3 +69,14 @@ except ImportError:
     DecodeError, decode, encode = ValueError, _decode, _encode
 else:
     DecodeError, decode, encode = msgspec.DecodeError, msgspec.json.decode, msgspec.json.encode
+
+UNREADABLE: tuple[type[Exception], ...]
+UNREADABLE = (UnfitDocument, DecodeError, UnicodeDecodeError, RecursionError)
+"""What `decode_document` raises."""
+
+
+def fault_of(error: Exception) -> str:
+    """Why a document cannot be read, in words."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return str(error) if isinstance(error, UnfitDocument) else f"not JSON: {error}"

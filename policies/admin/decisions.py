@@ -27,12 +27,7 @@ RECENT = 50
 
 
 def _as_json(text: str) -> SafeString:
-    """JSON on lines of its own; what is none, as it is."""
-    try:
-        shown = msgspec.json.format(text, indent=2)
-    except msgspec.DecodeError:
-        shown = text
-    return format_html('<pre class="console-json">{}</pre>', shown)
+    return format_html('<pre class="console-json">{}</pre>', pages.pretty(text))
 
 
 class _Offered(admin.SimpleListFilter):

@@ -10,7 +10,6 @@ from django.forms import Script
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import URLPattern, path, reverse
-from django.utils.html import format_html
 from unfold.admin import ModelAdmin, TabularInline
 from unfold.decorators import action
 
@@ -20,7 +19,7 @@ from policies.authoring.drafts import paths_of_rules, policy_of_the_console, rul
 from policies.authoring.forms import PolicyForm, PolicySetForm, PolicyTestForm, RuleForm
 from policies.models import NamedList, Policy, PolicySet, PolicyTest, Rule, RuleHits
 
-from .links import to
+from .links import link, to
 
 
 class DraftAdmin(ModelAdmin):
@@ -56,8 +55,7 @@ class PartInline(TabularInline):
         """The way there, for keyboards and fingers too."""
         if obj.pk is None:
             return ""
-        address = reverse(f"admin:policies_{obj._meta.model_name}_change", args=[obj.pk])
-        return format_html('<a class="text-link" href="{}">Edit {}</a>', address, obj.key)
+        return link(f"policies_{obj._meta.model_name}", obj.pk, f"Edit {obj.key}")
 
 
 class PolicyInline(PartInline):

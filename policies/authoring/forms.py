@@ -65,7 +65,7 @@ class JsonWidget(UnfoldAdminTextareaWidget):
         if isinstance(value, str):
             try:
                 decoded = json_text.decode_document(value.encode())
-            except (msgspec.DecodeError, json_text.UnfitDocument, RecursionError):
+            except json_text.UNREADABLE:
                 return value
             return msgspec.json.format(msgspec.json.encode(decoded), indent=2).decode()
         return super().format_value(value)

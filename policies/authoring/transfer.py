@@ -61,12 +61,8 @@ def read_bundle(text: str | bytes) -> Bundle:
     """Read a policy file of any of the three forms. Raises PolicyError."""
     try:
         raw = json_text.decode_document(text)
-    except RecursionError:
-        raise PolicyError([Problem("$", "nested too deeply")]) from None
-    except json_text.UnfitDocument as error:
-        raise PolicyError([Problem("$", str(error))]) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise PolicyError([Problem("$", f"not JSON: {error}")]) from None
+    except json_text.UNREADABLE as error:
+        raise PolicyError([Problem("$", json_text.fault_of(error))]) from None
     if isinstance(raw, list):
         return Bundle(raw)
     if not isinstance(raw, dict):
