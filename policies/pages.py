@@ -26,7 +26,7 @@ from policies.authoring.drafts import add_bundle, draft_document, draft_lists, w
 from policies.authoring.explain import explain
 from policies.authoring.forms import ImportForm, PlaygroundForm, PublishForm
 from policies.authoring.live_messages import messages_now
-from policies.authoring.replay import replay
+from policies.authoring.replay import REPLAYED, replay
 from policies.authoring.transfer import read_bundle, write_bundle
 from policies.enforcement.defaults import rewrites_of, verdict
 from policies.enforcement.snapshot import EMPTY_SNAPSHOT, PolicySnapshot, make_snapshot
@@ -47,8 +47,6 @@ SHOWN = "shown"
 NAMED = 3
 """Senders that are named beside a button."""
 NO_RECORD = "What it would have done cannot be told: this node keeps no record (RECORD=false)."
-REPLAYED = 5_000
-"""Kinds of messages that a replay decides over, the most frequent."""
 _MAY_VIEW = permission_required("policies.view_policyset", raise_exception=True)
 
 

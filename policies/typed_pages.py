@@ -18,8 +18,8 @@ from policies.apps import PoliciesConfig
 from policies.authoring import sentences
 from policies.authoring.drafts import draft_document, draft_lists, policy_of_the_console
 from policies.authoring.forms import LAYERS, review
-from policies.authoring.replay import Change, Replay, replay
-from policies.authoring.trial import without_and_with
+from policies.authoring.replay import REPLAYED, Change, Replay, replay
+from policies.authoring.standing import without_and_with
 from policies.enforcement.snapshot import make_snapshot
 from policies.engine.documents import DocumentReader
 from policies.engine.grammar import ConditionReader
@@ -28,8 +28,6 @@ from policies.engine.language import PolicyError
 from .enforcement import environment
 from .models import Policy, Rule
 
-REPLAYED = 5_000
-"""Kinds of messages that a trial decides over, the most frequent."""
 _MAY_VIEW = permission_required("policies.view_policyset", raise_exception=True)
 TOP = 5
 _TYPED = ("target", "condition", "obligations", "advice")

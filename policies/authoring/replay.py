@@ -25,6 +25,8 @@ from policies.engine.attributes import Facts, Surroundings
 from policies.engine.combining import Outcome
 from policies.engine.pdp import Snapshot
 
+REPLAYED = 5_000
+"""Kinds of messages that are decided over, the most frequent."""
 _ENDS = {
     *("msgFrom", "msgTo", "msgType", "actionType", "srcScheme", "dstScheme", "srcSPDomain"),
     *("dstSPDomain", "srcHyperty", "dstHyperty", "hyperty", "srcRuntime"),

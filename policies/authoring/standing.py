@@ -231,9 +231,9 @@ def _change(rule: Rule, mode: str) -> Change:
         raise PolicyError([Problem(where, f"there is a rule {rule.key} already; rename this one")])
     _take_out(document, here, rule.key)
     _take_out(document, to, rule.key)
-    place(document, policy, to, mode)["rules"].append(said)
+    _place(document, policy, to, mode)["rules"].append(said)
     alone: Document = []
-    place(alone, policy, to, "enforce")["rules"].append(said)
+    _place(alone, policy, to, "enforce")["rules"].append(said)
     text = json.dumps([newest.number if newest else 0, mode, to, said], sort_keys=True)
     mark = hashlib.sha256(text.encode()).hexdigest()
     lists = {**draft_lists(), **(newest.lists if newest else {})}
@@ -276,7 +276,7 @@ def _found(document: Document, path: Path) -> dict[str, Any] | None:
     return next((e for e in inside if e.get("id") == last and "policies" not in e), None)
 
 
-def place(document: Document, policy: Policy, path: Path, mode: str) -> dict[str, Any]:
+def _place(document: Document, policy: Policy, path: Path, mode: str) -> dict[str, Any]:
     """The policy of a document for a rule; with what is around it as the draft has it, if new."""
     inside: list[Any] = document
     found: dict[str, Any] | None = None
@@ -298,6 +298,32 @@ def place(document: Document, policy: Policy, path: Path, mode: str) -> dict[str
         inside = found.get("policies", [])
     assert found is not None  # noqa: S101 (a path has at least one name)
     return found
+
+
+def without_and_with(
+    document: Document, policy: Policy, stored: Rule | None, rule: dict[str, Any]
+) -> tuple[Document, Document]:
+    """The draft as it would be without the rule and with it, its set in force.
+
+    Args:
+        document: the draft.
+        policy: where the rule shall stand; it need not be saved.
+        stored: the rule as the draft has it, None for a new one.
+        rule: as it is typed.
+    """
+    without, names = copy.deepcopy(document), path_of(policy)
+    if stored is not None:
+        rules = _place(without, stored.policy, path_of(stored.policy), "enforce")["rules"]
+        rules[:] = [each for each in rules if each["id"] != stored.key]
+    for each in without:
+        if each["id"] == names[0]:
+            each["mode"] = "enforce"
+    with_it = copy.deepcopy(without)
+    rules = _place(with_it, policy, names, "enforce")["rules"]
+    taken = {each["id"] for each in rules}
+    name = rule["id"][:MAX_ID]
+    rules.append({**rule, "id": f"{name[: MAX_ID - 6]} (new)" if name in taken else name})
+    return without, with_it
 
 
 def _policy_for(policy: Policy, path: Path, mode: str) -> Policy:
