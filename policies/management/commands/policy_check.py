@@ -10,9 +10,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from policies.authoring import pap
 from policies.authoring.drafts import draft_lists
 from policies.authoring.transfer import read_bundle
-from policies.engine.language import PolicyError
 
-from .policy_test import text_of_file
+from .policy_test import refusals_told, text_of_file
 
 
 class Command(BaseCommand):
@@ -32,10 +31,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Check and tell."""
         if options["file"]:
-            try:
+            with refusals_told():
                 bundle = read_bundle(text_of_file(options["file"]))
-            except PolicyError as error:
-                raise CommandError("\n".join(map(str, error.problems))) from error
             report = pap.check(bundle.document, {**draft_lists(), **bundle.lists})
             warnings = [*bundle.warnings, *report.warnings]
         else:

@@ -10,10 +10,9 @@ from django.db import transaction
 from policies.authoring import pap, presets
 from policies.authoring.drafts import add_bundle, draft_document, replace_draft, warnings_of
 from policies.authoring.transfer import Bundle, read_bundle
-from policies.engine.language import PolicyError
 from policies.models import PolicySet
 
-from .policy_test import text_of_file
+from .policy_test import refusals_told, text_of_file
 
 
 class Command(BaseCommand):
@@ -40,26 +39,22 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Import, all or nothing. The file is read first: a slow one must not hold others up."""
-        try:
+        with refusals_told():
             if options["readymade"]:
                 bundle = presets.bundle(options["readymade"])
             else:
                 bundle = read_bundle(text_of_file(options["file"]))
-        except PolicyError as error:
-            raise CommandError("\n".join(map(str, error.problems))) from error
         self._put(bundle, options)
 
     @transaction.atomic
     def _put(self, bundle: Bundle, options: dict[str, Any]) -> None:
-        try:
+        with refusals_told():
             if options["replace"]:
                 mode = {"mode": options["mode"]} if options["mode"] else {}
                 document = [{**each, **mode} for each in bundle.document]
                 replace_draft(document, dict(bundle.lists))
             else:
                 add_bundle(bundle, options["mode"], keep_lists=bool(options["readymade"]))
-        except PolicyError as error:
-            raise CommandError("\n".join(map(str, error.problems))) from error
         for warning in warnings_of(bundle):
             self.stderr.write(f"Accepted, but written differently here: {warning}")
         self.stdout.write(f"The draft has {len(draft_document())} sets.")

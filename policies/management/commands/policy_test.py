@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +38,9 @@ class Command(BaseCommand):
         """Run every case."""
         snapshot = None
         if options["policies"]:
-            try:
+            with refusals_told():
                 bundle = read_bundle(text_of_file(options["policies"]))
                 snapshot = make_snapshot(bundle.document, bundle.lists).enforced
-            except PolicyError as error:
-                raise CommandError("\n".join(map(str, error.problems))) from error
         passed = failed = 0
         for number, line in enumerate(text_of_file(options["file"]).splitlines(), 1):
             if not line.strip() or line.startswith("#"):
@@ -66,6 +66,15 @@ class Command(BaseCommand):
         self.stdout.write(f"{passed} passed, {failed} failed")
         if failed:
             sys.exit(1)
+
+
+@contextmanager
+def refusals_told() -> Iterator[None]:
+    """Policies that are refused end the command, with every error in them."""
+    try:
+        yield
+    except PolicyError as error:
+        raise CommandError("\n".join(map(str, error.problems))) from error
 
 
 def text_of_file(name: str) -> str:
