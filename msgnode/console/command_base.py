@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-import argparse
 import json
+from argparse import RawDescriptionHelpFormatter
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,6 +15,17 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import DatabaseError
 
 from msgnode.core.database_errors import first_line
+
+
+class WithExamples(BaseCommand):
+    """A command whose help ends with its `examples`, line breaks kept."""
+
+    examples: ClassVar[str]
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        """A parser whose help ends so."""
+        kwargs |= {"epilog": self.examples, "formatter_class": RawDescriptionHelpFormatter}
+        return super().create_parser(prog_name, subcommand, **kwargs)
 
 
 class Tool(BaseCommand):
@@ -32,11 +43,9 @@ class Tool(BaseCommand):
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         """A parser whose help ends with the example, line breaks kept."""
-        parser = super().create_parser(
-            prog_name, subcommand, epilog=f"Example:\n{self.example}", **kwargs
-        )
-        parser.formatter_class = argparse.RawDescriptionHelpFormatter
-        return parser
+        epilog = f"Example:\n{self.example}"
+        kwargs |= {"epilog": epilog, "formatter_class": RawDescriptionHelpFormatter}
+        return super().create_parser(prog_name, subcommand, **kwargs)
 
     def add_arguments(self, parser: CommandParser) -> None:
         """`--json`, which all of these commands take."""

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import ArgumentParser
 from datetime import UTC, datetime
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
+from msgnode.console.command_base import WithExamples
 from msgnode.traffic.recorder import raw_url
 
-EXAMPLES = """examples:
+
+class Command(WithExamples):
+    examples = """examples:
   manage.py traffic_generate --rows 200000 --days 7
   manage.py traffic_generate --rows 1000000 --days 1 --seed 7 --end 2026-11-21T00:00 --json"""
-
-
-class Command(BaseCommand):
     help = (
         "Write generated rows into the traffic record. They cannot be distinguished from real ones."
     )
-
-    def create_parser(self, *args: Any, **kwargs: Any) -> Any:
-        return super().create_parser(
-            *args, epilog=EXAMPLES, formatter_class=RawDescriptionHelpFormatter, **kwargs
-        )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--rows", type=int, required=True)

@@ -5,32 +5,27 @@ from __future__ import annotations
 import json
 import sys
 import time
-from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, ArgumentTypeError
 from datetime import UTC, datetime
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
+from msgnode.console.command_base import WithExamples
 from msgnode.traffic.recorder import raw_url
 from spark import pages, report_runs
 from spark.jobs import periods
 from spark.jobs.periods import Kind
 from spark.models import Report, ReportRun
 
-EXAMPLES = """examples:
+
+class Command(WithExamples):
+    examples = """examples:
   manage.py report_run hourly
   manage.py report_run daily --from 2026-11-20
   manage.py report_run weekly --json | jq '.[0].totals'"""
-
-
-class Command(BaseCommand):
     help = "Create traffic reports, by default for the last full period that has rows."
-
-    def create_parser(self, *args: Any, **kwargs: Any) -> Any:
-        return super().create_parser(
-            *args, epilog=EXAMPLES, formatter_class=RawDescriptionHelpFormatter, **kwargs
-        )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("kind", choices=[str(kind) for kind in Kind])

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import ArgumentParser
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
+from msgnode.console.command_base import WithExamples
 from spark import cluster, java
 
-EXAMPLES = """examples:
+
+class Command(WithExamples):
+    examples = """examples:
   manage.py spark_master                     # on this machine, for this machine
   manage.py spark_master --host 10.0.0.5     # for others, who use SPARK_MASTER=spark://10.0.0.5:7077
 
 Whoever reaches the port may run programs on the cluster: keep it inside a private network."""
-
-
-class Command(BaseCommand):
     help = "Run the master of a standalone Spark cluster with the installed PySpark."
-
-    def create_parser(self, *args: Any, **kwargs: Any) -> Any:
-        return super().create_parser(
-            *args, epilog=EXAMPLES, formatter_class=RawDescriptionHelpFormatter, **kwargs
-        )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--host", default="127.0.0.1", help="address at which others reach it")

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
+from msgnode.console.command_base import WithExamples
 from spark import cluster, java
 
-EXAMPLES = """examples:
+
+class Command(WithExamples):
+    examples = """examples:
   manage.py spark_worker spark://10.0.0.5:7077 --host 10.0.0.6 --cores 4 --memory 8g
 
 Each run sends the code of the reports to the worker. The worker's machine needs the Python that
 PYSPARK_PYTHON names, with pyspark, pyarrow and pandas, and access to RECORD_URL."""
-
-
-class Command(BaseCommand):
     help = "Run a worker of a standalone Spark cluster with the installed PySpark."
-
-    def create_parser(self, *args: Any, **kwargs: Any) -> Any:
-        return super().create_parser(
-            *args, epilog=EXAMPLES, formatter_class=RawDescriptionHelpFormatter, **kwargs
-        )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("master", help="spark://HOST:PORT")
