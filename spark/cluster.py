@@ -44,17 +44,18 @@ def environment(data_dir: Path, host: str) -> dict[str, str]:
 
     Raises Lacking.
     """
-    own = {
+    kept = {"SPARK_DAEMON_MEMORY": _DAEMON_MEMORY} | java.environment(data_dir)
+    # A worker deletes what ended runs left in its folder.
+    options = [
+        "-Dspark.worker.cleanup.enabled=true",
+        f"-Dspark.worker.cleanup.appDataTtl={_KEPT_SECONDS}",
+        os.environ.get("SPARK_WORKER_OPTS", ""),
+    ]
+    return kept | {
         "SPARK_HOME": str(_home()),
         "SPARK_LOCAL_IP": host,
-        # A worker deletes what ended runs left in its folder.
-        "SPARK_WORKER_OPTS": (
-            f"-Dspark.worker.cleanup.enabled=true -Dspark.worker.cleanup.appDataTtl={_KEPT_SECONDS}"
-        ),
+        "SPARK_WORKER_OPTS": " ".join(options).strip(),
     }
-    kept = {"SPARK_DAEMON_MEMORY": _DAEMON_MEMORY} | java.environment(data_dir)
-    more = os.environ.get("SPARK_WORKER_OPTS", "")
-    return kept | own | {"SPARK_WORKER_OPTS": f"{own['SPARK_WORKER_OPTS']} {more}".strip()}
 
 
 def check_master(url: str, limit: float = ANSWER_SECONDS) -> None:

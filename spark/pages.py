@@ -163,14 +163,14 @@ def chart(figures: dict[str, Any]) -> dict[str, Any]:
         if reserved
         else {},
         "relayed": series(reserved, "bytes") if reserved else [],
-        "p2p": _bars(figures, "p2p", "from_domain", "", "to_domain", "set_ups"),
+        "p2p": _bars(figures, "p2p", "from_domain", "to_domain", value="set_ups"),
         "peers": _sides(figures, "peers"),
         "networks": _sides(figures, "networks"),
-        "services": _bars(figures, "services", "to_service", "", "to_domain"),
+        "services": _bars(figures, "services", "to_service", "to_domain"),
         "forecast": _forecast(figures),
         "types": _bars(figures, "types", "type"),
-        "components": _bars(figures, "components", "component", "relayed"),
-        "pairs": _bars(figures, "pairs", "from_domain", "", "to_domain"),
+        "components": _bars(figures, "components", "component", empty="relayed"),
+        "pairs": _bars(figures, "pairs", "from_domain", "to_domain"),
     }
 
 
@@ -259,12 +259,13 @@ def _bars(
     figures: dict[str, Any],
     table: str,
     key: str,
-    empty: str = "",
     to: str = "",
+    *,
+    empty: str = "none",
     value: str = "messages",
 ) -> Any:
     rows = rows_of(figures, table)[:12]
-    labels = [row[key] or empty or "none" for row in rows]
+    labels = [row[key] or empty for row in rows]
     if to:
         labels = [f"{label} → {row[to] or 'none'}" for label, row in zip(labels, rows, strict=True)]
     return {"labels": labels, "values": [row[value] for row in rows]}
