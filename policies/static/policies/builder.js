@@ -8,7 +8,15 @@
  */
 
 import { Unreadable, group, read, write } from "./condition.js";
-import { button, choice, element, keyed, labelled } from "./controls.js";
+import {
+  button,
+  choice,
+  element,
+  insteadOf,
+  keyed,
+  labelled,
+  rateChoices,
+} from "./controls.js";
 import { duties } from "./duties.js";
 import { Trial } from "./trial.js";
 
@@ -27,7 +35,6 @@ if (area) build();
 function build() {
   const words = JSON.parse(document.getElementById("policy-words").textContent);
   const form = area.form;
-  const place = element("div", { className: "policy-builder", id: "policy-builder" });
   const sentence = element("p", { id: "policy-sentence", className: "policy-sentence" });
   sentence.setAttribute("role", "status");
   const unread = element("p", {
@@ -35,12 +42,7 @@ function build() {
     textContent: "Rows cannot show this condition; it is edited as JSON below.",
   });
   const rows = element("div");
-  const json = element("details", { className: "policy-json" });
-  area.before(place);
-  json.append(element("summary", { textContent: "As JSON" }), area);
-  if (area.nextElementSibling?.classList.contains("policy-check"))
-    json.append(area.nextElementSibling);
-  place.append(sentence, rows, unread, json);
+  const { place, json } = insteadOf(area, "policy-builder", [sentence, rows, unread]);
   const example = document.getElementById("guide-example");
   if (example) place.prepend(example.parentElement);
 
@@ -194,17 +196,7 @@ function build() {
       });
       more.push(name);
     } else if (open === "rate.") {
-      const [, key, length] = test.attribute.split(".");
-      const by = choice(
-        Object.fromEntries(words.rate_keys.map((each) => [each, each])),
-        key,
-        "Counted by",
-      );
-      const window = choice(
-        Object.fromEntries(words.windows.map((each) => [each, `a ${each}`])),
-        length,
-        "Within",
-      );
+      const [by, window] = rateChoices(words, test.attribute);
       for (const each of [by, window]) {
         each.addEventListener("change", () => {
           test.attribute = `rate.${by.value}.${window.value}`;

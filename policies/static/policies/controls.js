@@ -32,6 +32,24 @@ export function labelled(control, label) {
   return control;
 }
 
+/** How messages are counted, and within how long, as `rate.<key>.<window>` has it. */
+export function rateChoices(words, attribute) {
+  const [, key, length] = attribute.split(".");
+  const keys = Object.fromEntries(words.rate_keys.map((each) => [each, each]));
+  const windows = Object.fromEntries(words.windows.map((each) => [each, `a ${each}`]));
+  return [choice(keys, key, "Counted by"), choice(windows, length, "Within")];
+}
+
+/** A place for controls where a JSON field was, with the field folded away at its end. */
+export function insteadOf(area, id, controls) {
+  const place = element("div", { className: "policy-builder", id });
+  const json = element("details", { className: "policy-json" });
+  area.before(place);
+  json.append(element("summary", { textContent: "As JSON" }), area);
+  place.append(...controls, json);
+  return { place, json };
+}
+
 /** What gives a control the focus back when it is drawn anew. */
 export function keyed(control, key) {
   control.dataset.key = key;

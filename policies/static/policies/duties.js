@@ -5,7 +5,7 @@
  * stay in the JSON.
  */
 
-import { button, choice, element, labelled } from "./controls.js";
+import { button, element, insteadOf, labelled, rateChoices } from "./controls.js";
 
 const PLAIN = { inform: "tells the sender", emailto: "mails to", log: "logs" };
 const DUE = ["permit", "deny", "notApplicable", "indeterminate"];
@@ -13,15 +13,9 @@ const DUE = ["permit", "deny", "notApplicable", "indeterminate"];
 export function duties(form, words) {
   const area = form.querySelector("textarea[name=obligations]");
   if (!area || !form.elements.effect) return;
-  const place = element("div", { className: "policy-builder", id: "policy-duties" });
-  const json = element("details", { className: "policy-json" });
-  area.before(place);
-  json.append(element("summary", { textContent: "As JSON" }), area);
-  if (area.nextElementSibling?.classList.contains("policy-check"))
-    json.append(area.nextElementSibling);
   const rows = element("ul");
   const acts = element("div", { className: "console-actions" });
-  place.append(rows, acts, json);
+  const { json } = insteadOf(area, "policy-duties", [rows, acts]);
   let map = {};
   let isWriting = false;
 
@@ -98,18 +92,8 @@ export function duties(form, words) {
 
   function rate() {
     const [[key, most]] = Object.entries(map.rateLimit);
-    const [, counted, length] = key.split(".");
     const number = labelled(element("input", { type: "number", min: "0", value: most }), "At most");
-    const by = choice(
-      Object.fromEntries(words.rate_keys.map((each) => [each, each])),
-      counted,
-      "Counted by",
-    );
-    const window = choice(
-      Object.fromEntries(words.windows.map((each) => [each, `a ${each}`])),
-      length,
-      "Within",
-    );
+    const [by, window] = rateChoices(words, key);
     for (const each of [number, by, window]) {
       each.addEventListener("input", () => {
         map.rateLimit = {
