@@ -4,13 +4,13 @@
  */
 
 import { DomainMap } from "./domain_map.js";
-import { keep, line, link } from "./parts.js";
-import { LiveSocket } from "./socket.js";
+import { keep, line, link, sayer } from "./parts.js";
+import { LiveSocket, outdated } from "./socket.js";
 import { count } from "./words.js";
 
 const $ = (selector) => document.querySelector(selector);
 const root = $("#domains");
-const state = $("#domains-state");
+const say = sayer($("#domains-state"));
 const pause = $("#domains-pause");
 const map = new DomainMap($("#map"), root.dataset.domain);
 const mayOpenPeers = "links" in root.dataset;
@@ -23,7 +23,7 @@ new LiveSocket(root.dataset.socket, {
   },
   lost(why, isOver) {
     root.dataset.state = "lost";
-    say(`not up to date: ${why}${isOver ? "" : "; trying again"}`);
+    say(outdated(why, isOver));
   },
 });
 
@@ -32,10 +32,6 @@ pause.addEventListener("click", () => {
   pause.setAttribute("aria-pressed", isPaused);
   if (isPaused) say("paused");
 });
-
-function say(text) {
-  if (state.textContent !== text) state.textContent = text;
-}
 
 function show(now) {
   const { missing, database } = now;

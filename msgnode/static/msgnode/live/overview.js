@@ -9,8 +9,8 @@
 
 import { mergeDetail } from "../live_list.js";
 import { Charts } from "./charts.js";
-import { keep, line, link, mark } from "./parts.js";
-import { LiveSocket } from "./socket.js";
+import { keep, line, link, mark, sayer } from "./parts.js";
+import { LiveSocket, outdated } from "./socket.js";
 import { bytes, count, figure, time } from "./words.js";
 
 const STEPS = { minutes: 5, day: 300, week: 3600 }; // seconds of a point
@@ -22,7 +22,7 @@ const WITHOUT_SOCKET = 10_000;
 const $ = (selector) => document.querySelector(selector);
 const root = $("#live");
 const charts = new Charts(root);
-const state = $("#live-state");
+const say = sayer($("#live-state"));
 const pause = $("#live-pause");
 const seen = new Map(); // worker -> {at, row}
 
@@ -43,13 +43,9 @@ const socket = new LiveSocket(root.dataset.socket, {
   lost(why, isOver) {
     isConnected = false;
     root.dataset.state = "lost";
-    say(`not up to date: ${why}${isOver ? "" : "; trying again"}`);
+    say(outdated(why, isOver));
   },
 });
-
-function say(text) {
-  if (state.textContent !== text) state.textContent = text;
-}
 
 // --- figures --------------------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 /** Frames that passed, the newest first: what each is, what was answered, and why it went as it did. */
 
+import { button } from "./parts.js";
 import { branch, step } from "./trace_steps.js";
 import { microseconds, time } from "./words.js";
 
@@ -125,14 +126,7 @@ class Row {
   }
 
   offer(text, act) {
-    const button = Object.assign(document.createElement("button"), {
-      type: "button",
-      textContent: text,
-    });
-    button.className =
-      "border border-base-200 dark:border-base-700 font-medium px-3 py-2 rounded-default";
-    button.addEventListener("click", act);
-    this.place.append(button);
+    this.place.append(button(text, act));
   }
 }
 

@@ -6,6 +6,7 @@
  */
 
 import { Composer } from "./composer.js";
+import { button } from "./parts.js";
 import { Passed } from "./passed_frames.js";
 import { RuntimeLine } from "./runtime_line.js";
 import { LiveSocket } from "./socket.js";
@@ -108,14 +109,8 @@ function row(line) {
 }
 
 function act(line, text, does) {
-  const made = Object.assign(document.createElement("button"), {
-    type: "button",
-    textContent: text,
-  });
-  made.className =
-    "border border-base-200 dark:border-base-700 font-medium px-3 py-2 rounded-default";
+  const made = button(text, does);
   made.dataset.key = `${line.name} ${text}`;
   made.setAttribute("aria-label", `${text}: ${line.name}`);
-  made.addEventListener("click", does);
   return made;
 }

@@ -4,8 +4,8 @@
  */
 
 import { Charts } from "./charts.js";
-import { keep, line, link } from "./parts.js";
-import { LiveSocket } from "./socket.js";
+import { keep, line, link, row, sayer } from "./parts.js";
+import { LiveSocket, outdated } from "./socket.js";
 import { bytes, count, figure, time } from "./words.js";
 
 const KEPT = 300; // seconds
@@ -19,7 +19,7 @@ const OUTCOMES = {
 const $ = (selector) => document.querySelector(selector);
 const root = $("#session-live");
 const charts = new Charts(root);
-const state = $("#session-live-state");
+const say = sayer($("#session-live-state"));
 const pause = $("[data-live-detail] button");
 
 const socket = new LiveSocket(root.dataset.socket, {
@@ -32,13 +32,9 @@ const socket = new LiveSocket(root.dataset.socket, {
   },
   lost(why, isOver) {
     root.dataset.state = "lost";
-    say(`not up to date: ${why}${isOver ? "" : "; trying again"}`);
+    say(outdated(why, isOver));
   },
 });
-
-function say(text) {
-  if (state.textContent !== text) state.textContent = text;
-}
 
 function showNow({ session, missing }) {
   if (!session) {
@@ -81,11 +77,10 @@ function sentence({ state: what, worker, is_held_back: isHeldBack, is_behind: is
 function showFailures(failures) {
   const rows = failures.map(({ at, type, to, outcome, code, rule, count: times, url }) => {
     const why = `${OUTCOMES[outcome] ?? outcome}${code ? ` (${code})` : ""}`;
-    const row = line([time(at), type, to, rule ? link(`${why}: ${rule}`, url) : why, count(times)]);
-    row.children[2].className = "console-wrap";
-    row.children[3].className = "console-wrap";
-    row.children[1].className = "";
-    return row;
+    return row(
+      [time(at), type, to, rule ? link(`${why}: ${rule}`, url) : why, count(times)],
+      ["console-wrap", "", "console-wrap", "console-wrap", "console-right"],
+    );
   });
   keep(
     $("#session-failures"),

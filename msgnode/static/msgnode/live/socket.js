@@ -16,6 +16,11 @@ const REASONS = {
   4503: "the database does not answer, so permissions cannot be checked",
 };
 
+/** What a page says that has lost its socket. */
+export function outdated(why, isOver) {
+  return `not up to date: ${why}${isOver ? "" : "; trying again"}`;
+}
+
 export class LiveSocket {
   #socket = null;
   #delay = FIRST;

@@ -1,10 +1,10 @@
 /** A trace in rows: the steps of a message at one worker, and how its policies decided. */
 
+import { row } from "./parts.js";
 import { bytes, microseconds } from "./words.js";
 
 /** One step, as a row. `began`: when the message was taken, in seconds since the epoch. */
 export function step(part, span, index, began) {
-  const row = document.createElement("tr");
   const name = index
     ? span.name
     : `${part.why === "link" ? "arrives" : part.type}: ${part.outcome || "under way"}`;
@@ -12,22 +12,16 @@ export function step(part, span, index, began) {
     key === "bytes" ? bytes(value) : `${key}: ${value}`,
   );
   if (!index && part.further) facts.push(`${part.further} further listeners`);
-  const cells = [
-    `${index ? "· " : ""}${span.is_error ? "▲ " : ""}${name}`,
-    index || span.at > began ? `+${microseconds(Math.max(0, span.at - began) * 1e6)}` : "0",
-    microseconds(span.seconds * 1e6),
-    part.worker,
-    facts.join("; "),
-  ];
-  cells.forEach((content, column) => {
-    const cell = document.createElement(column ? "td" : "th");
-    if (!column) cell.scope = "row";
-    cell.className =
-      column === 1 || column === 2 ? "console-right" : column === 4 ? "console-wrap" : "";
-    cell.append(content);
-    row.append(cell);
-  });
-  return row;
+  return row(
+    [
+      `${index ? "· " : ""}${span.is_error ? "▲ " : ""}${name}`,
+      index || span.at > began ? `+${microseconds(Math.max(0, span.at - began) * 1e6)}` : "0",
+      microseconds(span.seconds * 1e6),
+      part.worker,
+      facts.join("; "),
+    ],
+    ["", "console-right", "console-right", "", "console-wrap"],
+  );
 }
 
 /** One part of the tree of a decision, with those below it. */

@@ -5,8 +5,8 @@
  * other workers and responses add is kept for a trace that is known, and forgotten otherwise.
  */
 
-import { link } from "./parts.js";
-import { LiveSocket } from "./socket.js";
+import { link, row, sayer } from "./parts.js";
+import { LiveSocket, outdated } from "./socket.js";
 import { branch, step } from "./trace_steps.js";
 import { count, microseconds, time } from "./words.js";
 
@@ -18,7 +18,7 @@ const JOINED = new Set(["response", "link"]);
 const $ = (selector) => document.querySelector(selector);
 const root = $("#traces");
 const rows = $("#traces-rows");
-const state = $("#traces-state");
+const say = sayer($("#traces-state"));
 const pause = $("#traces-pause");
 const search = $("#traces-search");
 const panel = $("#trace");
@@ -43,7 +43,7 @@ const socket = new LiveSocket(root.dataset.socket, {
     if (message.type !== "history") say(sentence(message));
   },
   lost(why, isOver) {
-    say(`not up to date: ${why}${isOver ? "" : "; trying again"}`);
+    say(outdated(why, isOver));
   },
 });
 
@@ -76,10 +76,6 @@ $("#trace-save").addEventListener("click", () => {
   anchor.click();
   URL.revokeObjectURL(anchor.href);
 });
-
-function say(text) {
-  if (state.textContent !== text) state.textContent = text;
-}
 
 function sentence({ missing, untraced: told, missed }) {
   const newest = traces.size > ROWS ? `, the newest ${ROWS} that match in the table` : "";
@@ -158,31 +154,19 @@ function show() {
 
 function rowOf(trace) {
   const [part] = trace.parts;
-  const row = document.createElement("tr");
-  ofRow.set(row, trace);
   const button = document.createElement("button");
   button.type = "button";
   button.className = "text-link";
   button.append(time(part.at));
   button.setAttribute("aria-label", `Open ${part.type} to ${part.to}`);
   const outcome = `${part.spans[0].is_error ? "▲ " : ""}${part.outcome}${part.code ? ` (${part.code})` : ""}`;
-  const cells = [
-    button,
-    part.type,
-    part.sender,
-    part.to,
-    outcome,
-    microseconds(part.seconds * 1e6),
-    part.rule,
-  ];
-  cells.forEach((content, index) => {
-    const cell = document.createElement(index ? "td" : "th");
-    if (!index) cell.scope = "row";
-    if (index === 5) cell.className = "console-right";
-    cell.append(content);
-    row.append(cell);
-  });
-  return row;
+  const took = microseconds(part.seconds * 1e6);
+  const made = row(
+    [button, part.type, part.sender, part.to, outcome, took, part.rule],
+    ["", "", "", "", "", "console-right"],
+  );
+  ofRow.set(made, trace);
+  return made;
 }
 
 function showOpen() {

@@ -14,7 +14,7 @@ export function bytes(value) {
     value /= 1000;
     unit += 1;
   }
-  return `${plain.format(value >= 100 ? Math.round(value) : value)} ${UNITS[unit]}`;
+  return `${count(value)} ${UNITS[unit]}`;
 }
 
 export function microseconds(value) {
