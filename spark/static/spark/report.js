@@ -94,35 +94,28 @@
       y: axis({ stacked: true, beginAtZero: true }),
     });
   };
-  const sides = ({ labels, to, from }) => ({
+  const upwards = () => ({ x: hours(), y: axis({ beginAtZero: true }) });
+  const sideways = (labels, datasets, more) => ({
     type: "bar",
-    data: {
-      labels,
-      datasets: [
-        { label: "to", data: to, backgroundColor: "#0072b2" },
-        { label: "from", data: from, backgroundColor: "#e69f00" },
-      ],
-    },
+    data: { labels, datasets },
     options: options({
       indexAxis: "y",
       scales: {
         x: axis({ beginAtZero: true }),
         y: axis({ ticks: { color: ink, autoSkip: false } }),
       },
+      ...more,
     }),
   });
-  const flat = ({ labels, values }, what = "messages") => ({
-    type: "bar",
-    data: { labels, datasets: [{ label: what, data: values, backgroundColor: "#0072b2" }] },
-    options: options({
-      indexAxis: "y",
+  const sides = ({ labels, to, from }) =>
+    sideways(labels, [
+      { label: "to", data: to, backgroundColor: "#0072b2" },
+      { label: "from", data: from, backgroundColor: "#e69f00" },
+    ]);
+  const flat = ({ labels, values }, what = "messages") =>
+    sideways(labels, [{ label: what, data: values, backgroundColor: "#0072b2" }], {
       plugins: { legend: { display: false } },
-      scales: {
-        x: axis({ beginAtZero: true }),
-        y: axis({ ticks: { color: ink, autoSkip: false } }),
-      },
-    }),
-  });
+    });
   const line = (label, values, colour, dash) => ({
     type: "line",
     label,
@@ -136,22 +129,24 @@
     tension: 0,
   });
 
+  const lines = (series) =>
+    byHour(
+      "line",
+      Object.entries(series).map(([name, values]) =>
+        line(name, values, colours[name], dashes[name]),
+      ),
+      upwards(),
+    );
+
   const draw = {
     outcomes() {
-      const lines = data.expected.some((value) => value !== null && value !== undefined)
+      const expected = data.expected.some((value) => value !== null && value !== undefined)
         ? [{ ...line("expected", data.expected, ink, [4, 4]), order: -1 }]
         : [];
-      return stacked(data.outcomes, lines);
+      return stacked(data.outcomes, expected);
     },
     effects: () => stacked(data.effects),
-    sessions: () =>
-      byHour(
-        "line",
-        Object.entries(data.sessions).map(([name, values]) =>
-          line(name, values, colours[name], dashes[name]),
-        ),
-        { x: hours(), y: axis({ beginAtZero: true }) },
-      ),
+    sessions: () => lines(data.sessions),
     reservations: () =>
       byHour(
         "bar",
@@ -160,13 +155,9 @@
           data: values,
           backgroundColor: colours[name],
         })),
-        { x: hours(), y: axis({ beginAtZero: true }) },
+        upwards(),
       ),
-    relayed: () =>
-      byHour("line", [line("bytes", data.relayed, "#0072b2", [])], {
-        x: hours(),
-        y: axis({ beginAtZero: true }),
-      }),
+    relayed: () => byHour("line", [line("bytes", data.relayed, "#0072b2", [])], upwards()),
     p2p: () => flat(data.p2p, "set-ups"),
     peers: () => sides(data.peers),
     networks: () => sides(data.networks),
@@ -182,16 +173,9 @@
           line("high", data.forecast.high, "#e69f00", [2, 2]),
         ],
       },
-      options: options({ scales: { x: hours(), y: axis({ beginAtZero: true }) } }),
+      options: options({ scales: upwards() }),
     }),
-    latency: () =>
-      byHour(
-        "line",
-        Object.entries(data.latency).map(([name, values]) =>
-          line(name, values, colours[name], dashes[name]),
-        ),
-        { x: hours(), y: axis({ beginAtZero: true }) },
-      ),
+    latency: () => lines(data.latency),
     types: () => flat(data.types),
     components: () => flat(data.components),
     pairs: () => flat(data.pairs),
