@@ -166,13 +166,13 @@ def _read(
     If they are wanted for those of sessions, files without any are passed over.
     """
     schema = pa.schema(columns)
-    held: list[pa.Table] = []
+    held: list[pa.RecordBatch] = []
     for path in paths:
         with system.open_input_file(path) as source:
             if of_sessions and "event" not in pq.read_schema(source).names:
                 continue
             for batch in batches_of(source, columns):
-                held.append(_complete(batch, schema))
+                held.append(completed(batch, schema))
                 if sum(map(len, held)) >= ROWS_AT_ONCE:
                     yield _joined(held)
                     held = []
@@ -220,20 +220,20 @@ def _is_alike(stored: pa.DataType, wanted: pa.DataType) -> bool:
     return bool(stored == wanted)
 
 
-def _complete(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
-    there = set(batch.schema.names)
-    return pa.table(
-        [
-            batch[field.name].cast(field.type) if field.name in there
-            else pa.nulls(len(batch), field.type)
-            for field in schema
-        ],
-        schema=schema,
-    )  # fmt: skip
+def completed(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows with the columns of the schema; those they lack are null."""
+    there = set(rows.schema.names)
+    columns = [
+        rows[field.name].cast(field.type)
+        if field.name in there
+        else pa.nulls(len(rows), field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _joined(tables: list[pa.Table]) -> pa.Table:
-    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
+    return pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
 
 
 def _summed(rows: pa.Table, keys: dict[str, Any], values: dict[str, Any]) -> pa.Table:

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from spark.jobs.counting import completed
 from spark.jobs.places import place
 from spark.jobs.storage import File, Storage
 
@@ -109,21 +110,9 @@ def _reader(schema: pa.Schema) -> Callable[[Batches], Batches]:
             system, at = place(path)
             with system.open_input_file(at) as source:
                 for rows in pq.ParquetFile(source).iter_batches(use_threads=False):
-                    yield _completed(rows, schema)
+                    yield completed(rows, schema)
 
     return run
-
-
-def _completed(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows with the columns of the schema; those they lack are null."""
-    there = set(rows.schema.names)
-    columns = [
-        rows[field.name].cast(field.type)
-        if field.name in there
-        else pa.nulls(len(rows), field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _joiner(to: str) -> Callable[[Batches], Batches]:
@@ -140,7 +129,7 @@ def _joiner(to: str) -> Callable[[Batches], Batches]:
                         file = pq.ParquetFile(opened)
                         before += file.metadata.num_rows
                         for rows in file.iter_batches(use_threads=False):
-                            writer.write_batch(_completed(rows, schema))
+                            writer.write_batch(completed(rows, schema))
             after = pq.read_metadata(target, filesystem=system).num_rows
             yield pa.RecordBatch.from_pydict({"path": [made], "before": [before], "after": [after]})
 
