@@ -36,7 +36,7 @@ from msgnode.scripts import store, trial
 from . import connector_actions
 from .confirm import ask, is_confirmed
 from .decided import DecidedAdmin, for_each
-from .peers_api import Approval, KnownFields, MayDoTheSameInTheConsole, Pages
+from .peers_api import Approval, KnownFields, MayDoTheSameInTheConsole, Pages, checked
 
 
 def _area(rows: int) -> UnfoldAdminTextareaWidget:
@@ -322,9 +322,7 @@ class ConnectorViews(
     @extend_schema(request=Given, responses={201: ConnectorLine})
     def create(self, request: Request) -> Response:
         """Add a version of a connector's script, which waits for approval."""
-        asked = Given(data=request.data)
-        asked.is_valid(raise_exception=True)
-        values = dict(asked.validated_data)
+        values = checked(Given, request.data)
         row = connector_actions.add(values.pop("port"), values, self._by)
         return Response(ConnectorLine(row).data, status=201)
 
@@ -336,9 +334,7 @@ class ConnectorViews(
     @action(detail=True, methods=["post"])
     def approve(self, request: Request, port: str) -> Response:
         """The newest script may run, or an earlier one again."""
-        asked = Approval(data=request.data)
-        asked.is_valid(raise_exception=True)
-        return self._act("approve", asked.validated_data["digest"])
+        return self._act("approve", checked(Approval, request.data)["digest"])
 
     @extend_schema(request=None, responses={200: ConnectorLine})
     @action(detail=True, methods=["post"])
@@ -368,18 +364,15 @@ class ConnectorViews(
     @action(detail=True, methods=["post"])
     def secret(self, request: Request, port: str) -> Response:
         """Set the value of a secret."""
-        asked = SecretValue(data=request.data)
-        asked.is_valid(raise_exception=True)
-        connector_actions.set_secret(self.get_object(), **asked.validated_data, actor=self._by)
+        asked = checked(SecretValue, request.data)
+        connector_actions.set_secret(self.get_object(), **asked, actor=self._by)
         return Response(status=204)
 
     @extend_schema(request=Tried, responses={200: OpenApiTypes.OBJECT})
     @action(detail=True, methods=["post"], url_path="try")
     def try_it(self, request: Request, port: str) -> Response:
         """Try a script against recorded requests, in a sandbox of its own; nothing is sent."""
-        asked = Tried(data=request.data)
-        asked.is_valid(raise_exception=True)
-        said = asked.validated_data
+        said = checked(Tried, request.data)
         values = parts_of(self.get_object())
         values |= {name: said[name] for name in PARTS if name in request.data}
         calls = said.get("calls", trial.EXAMPLES[port])

@@ -55,6 +55,13 @@ class KnownFields(serializers.Serializer):
         return super().to_internal_value(data)
 
 
+def checked(shape: type[serializers.Serializer], data: Any) -> dict[str, Any]:
+    """What a request says, as the shape has it. Raises ValidationError."""
+    asked = shape(data=data)
+    asked.is_valid(raise_exception=True)
+    return dict(asked.validated_data)
+
+
 class Pages(PageNumberPagination):
     """Pages of a list."""
 
@@ -247,9 +254,7 @@ class PeerViews(
     @action(detail=True, methods=["post"])
     def approve(self, request: Request, domain: str) -> Response:
         """The stub that was found may run, or an earlier one again, and messages pass."""
-        asked = Approval(data=request.data)
-        asked.is_valid(raise_exception=True)
-        return self._act("approve", asked.validated_data["digest"])
+        return self._act("approve", checked(Approval, request.data)["digest"])
 
     @extend_schema(responses={200: StubLine(many=True)}, filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
@@ -299,10 +304,9 @@ class PeerViews(
     @action(detail=True, methods=["get"], pagination_class=None)
     def where(self, request: Request, domain: str) -> Response:
         """Where a message to or from the peer is, by its id, or what became of it."""
-        asked = Sought(data=request.query_params)
-        asked.is_valid(raise_exception=True)
+        sought = checked(Sought, request.query_params)["id"]
         try:
-            found = whereabouts.where(self.get_object(), asked.validated_data["id"])
+            found = whereabouts.where(self.get_object(), sought)
         except OSError as error:
             raise Unavailable(f"The traffic record cannot be read: {error}") from error
         return Response(Place(found, many=True).data)
@@ -311,23 +315,21 @@ class PeerViews(
     @action(detail=True, methods=["post"], url_path="queue/retry")
     def retry(self, request: Request, domain: str) -> Response:
         """The peer is tried at once, and these messages have their whole time again."""
-        return self._order(monitoring.RETRY, Order(data=request.data))
+        return self._order(monitoring.RETRY, checked(Order, request.data)["messages"])
 
     @extend_schema(request=Discard, responses={202: Ordered})
     @action(detail=True, methods=["post"], url_path="queue/discard")
     def discard(self, request: Request, domain: str) -> Response:
         """These messages wait no longer, or all: who sent a request is answered 503."""
-        asked = Discard(data=request.data)
-        asked.is_valid(raise_exception=True)
-        if "messages" not in asked.validated_data:
+        asked = checked(Discard, request.data)
+        if "messages" not in asked:
             self._act("discard")
             return Response({"messages": [], "left": []}, status=status.HTTP_202_ACCEPTED)
-        return self._order(monitoring.DISCARD, asked)
+        return self._order(monitoring.DISCARD, asked["messages"])
 
-    def _order(self, kind: str, asked: Order) -> Response:
-        asked.is_valid(raise_exception=True)
+    def _order(self, kind: str, messages: list[int]) -> Response:
         peer, by = self.get_object(), self.request.user.get_username()
-        done, left = peer_actions.order_of(kind, peer, asked.validated_data["messages"], by)
+        done, left = peer_actions.order_of(kind, peer, messages, by)
         return Response({"messages": done, "left": left}, status=status.HTTP_202_ACCEPTED)
 
     def _act(self, action: str, digest: str = "") -> Response:
