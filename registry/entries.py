@@ -121,12 +121,12 @@ def settled(entry: Entry, now: datetime) -> Step:
     return disconnected(entry, now, Cause.EXPIRED)
 
 
-def disconnected(entry: Entry, now: datetime, cause: Cause, status: str = DISCONNECTED) -> Step:
+def disconnected(entry: Entry, now: datetime, cause: Cause) -> Step:
     """The entry after its end. A disconnected one stays as it is."""
-    if entry.status == status:
+    if entry.status == DISCONNECTED:
         return entry, ()
-    ended = replace(entry, status=status, ended=now, is_news=True)
-    return ended, (Change(entry.kind, entry.url, entry.status, status, cause, now),)
+    ended = replace(entry, status=DISCONNECTED, ended=now, is_news=True)
+    return ended, (Change(entry.kind, entry.url, entry.status, DISCONNECTED, cause, now),)
 
 
 def registered(

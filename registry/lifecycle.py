@@ -173,7 +173,7 @@ def delete_rows(model: type[RegistryEntry], ids: list[int]) -> int:
     return count
 
 
-def take_news(limit: int = MAX_ROWS) -> list[Entry]:
+def take_news() -> list[Entry]:
     """The entries that have ended since the last call, each once.
 
     docs/reference/registry.md, section A2.
@@ -183,9 +183,8 @@ def take_news(limit: int = MAX_ROWS) -> list[Entry]:
     news: list[Entry] = []
     for model in rows.MODELS.values():
         with transaction.atomic():
-            taken = list(
-                _free(model).filter(news_at__isnull=False).order_by("news_at")[: limit - len(news)]
-            )
+            found = _free(model).filter(news_at__isnull=False).order_by("news_at")
+            taken = list(found[: MAX_ROWS - len(news)])
             model._default_manager.filter(pk__in=[row.pk for row in taken]).update(news_at=None)
         news += [rows.entry(row) for row in taken]
     return news

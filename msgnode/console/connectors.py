@@ -67,9 +67,9 @@ def try_out(port: str, values: dict[str, Any], calls: Any, answers: Any) -> dict
     return trial.run(port, store.checked(values, port), calls, answers, limits)
 
 
-def parts_of(connector: Connector, digest: str = "") -> dict[str, Any]:
-    """The parts of a version of its script, by default of the newest."""
-    found = connector.scripts.filter(digest=digest or connector.found_digest)
+def parts_of(connector: Connector) -> dict[str, Any]:
+    """The parts of the newest version of its script."""
+    found = connector.scripts.filter(digest=connector.found_digest)
     return dict(found.values(*PARTS).first() or {})
 
 

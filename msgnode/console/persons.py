@@ -68,6 +68,7 @@ from .operator_actions import end_sessions
 
 ERASED = "(erased)"
 _PORTION = 500
+_LOG_SECONDS = 10.0
 _HIDDEN = (
     SECRET
     | {"token", "token_checksum"}
@@ -285,18 +286,17 @@ def forget_deleted_rows() -> None:
             cursor.execute("PRAGMA secure_delete = ON")
 
 
-def empty_the_log(seconds: float = 10.0) -> bool:
+def empty_the_log() -> bool:
     """Write SQLite's write-ahead log into its file and empty it, for deleted rows are in it.
 
-    Args:
-        seconds: that it is tried for, because who reads the database keeps it.
+    It is tried for some seconds, because who reads the database keeps it.
 
     Returns:
         Whether nothing is left in it.
     """
     if connection.vendor != "sqlite" or connection.in_atomic_block:
         return True
-    until = time.monotonic() + seconds
+    until = time.monotonic() + _LOG_SECONDS
     while True:
         with connection.cursor() as cursor:
             cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -57,21 +57,22 @@ class Disconnected(Exception):
     """The client has gone before it was answered."""
 
 
+BYTES_PER_SOURCE, BYTES_IN_ALL = 16 * 1024 * 1024, 128 * 1024 * 1024
+
+
 class BodyBudget:
     """Limits the bytes of request bodies in memory at a worker, per source address and in total."""
 
-    def __init__(self, per_source: int = 16 * 1024 * 1024, total: int = 128 * 1024 * 1024) -> None:
+    def __init__(self) -> None:
         self.bytes = 0
-        self._per_source = per_source
-        self._total = total
         self._of: Counter[str] = Counter()
 
     def take(self, address: str, size: int) -> None:
         """Count more bytes. Raises TooMany or Unavailable, and counts nothing, without room."""
         holder = source(address)
-        if self._of[holder] + size > self._per_source:
+        if self._of[holder] + size > BYTES_PER_SOURCE:
             raise TooMany("Your address has reached its limit of bytes in concurrent requests.")
-        if self.bytes + size > self._total:
+        if self.bytes + size > BYTES_IN_ALL:
             raise Unavailable("The node has reached its limit of bytes in concurrent requests.")
         self._of[holder] += size
         self.bytes += size

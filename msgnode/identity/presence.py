@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from time import time
 
 from msgnode.bus.ports import Listener
@@ -12,8 +12,7 @@ from msgnode.core.identity import Identity
 class LoggedInIndex:
     """One instance per worker, with the sessions of all workers. Look-ups take no query."""
 
-    def __init__(self, now: Callable[[], float] = time) -> None:
-        self._now = now
+    def __init__(self) -> None:
         self._named: dict[str, dict[str, Identity]] = {}  # name -> session id -> identity
         self._of: dict[str, Identity] = {}
 
@@ -38,7 +37,7 @@ class LoggedInIndex:
     def find(self, name: str) -> Identity | None:
         """The subject of a name, if it has a session here that has not expired."""
         bound = self._named.get(name.lower().rpartition("://")[2], {})
-        now = self._now()
+        now = time()
         return next((each for each in bound.values() if not 0 < each.expires <= now), None)
 
     def __len__(self) -> int:

@@ -18,6 +18,7 @@ from msgnode.core.redaction import cut, without_persons
 from .collector import counter, gauge
 
 _FIELDS = ("kind", "address", "state", "since", "answered", "failed", "last_error", "seen_at")
+_SECONDS = 5.0
 _GONE_AFTER = timedelta(minutes=5)
 
 
@@ -29,17 +30,15 @@ class StatusReport:
         writer: Writer,
         worker: str,
         component_infos: Callable[[], Awaitable[list[ComponentInfo]]],
-        every: float = 5.0,
     ) -> None:
         self._writer = writer
         self._worker = worker
         self._component_infos = component_infos
-        self._every = every
 
     async def run(self) -> None:
         """Runs until cancelled."""
         says = "The status of the components could not be written"
-        await every(self._every, self.write, "status", says, is_first_at_once=True)
+        await every(_SECONDS, self.write, "status", says, is_first_at_once=True)
 
     async def write(self) -> None:
         """Write the row of each component, and delete rows that are no longer updated."""

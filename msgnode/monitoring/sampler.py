@@ -89,14 +89,12 @@ class Sampler:
         writer: Writer,
         talkers: Talkers,
         watch: WatchedSessions,
-        every: float = 1.0,
     ) -> None:
         self._node = node
         self._worker = worker
         self._writer = writer
         self._talkers = talkers
         self._watch = watch
-        self._every = every
         self.rings = Rings()
         self._before = self._totals()
         self._at = monotonic()
@@ -108,7 +106,7 @@ class Sampler:
 
     async def run(self) -> None:
         """Runs until cancelled."""
-        await every(self._every, self.take, "sample")
+        await every(1.0, self.take, "sample")
 
     def take(self) -> None:
         """Take a sample, and store completed minutes and hours."""

@@ -115,8 +115,8 @@ def rates(sample: Sample, bounds: Sequence[float]) -> dict[str, float]:
 class Rings:
     """The samples of one worker."""
 
-    def __init__(self, kept: int = SECONDS_KEPT) -> None:
-        self.seconds: deque[Sample] = deque(maxlen=kept)
+    def __init__(self) -> None:
+        self.seconds: deque[Sample] = deque(maxlen=SECONDS_KEPT)
         self._minute: list[Sample] = []
         self._hour: list[Sample] = []
 

@@ -51,14 +51,13 @@ def _inside(remarks: list[Problem]) -> list[Remark]:
 class JsonWidget(UnfoldAdminTextareaWidget):
     """A textarea whose JSON is checked while it is typed (policies/editor.js)."""
 
-    def __init__(self, layer: str, rows: int = 6, attrs: dict[str, Any] | None = None) -> None:
-        shown = {
+    def __init__(self, layer: str, rows: int) -> None:
+        super().__init__({
             "rows": rows,
             "spellcheck": "false",
             "data-policy-layer": layer,
             "style": "font-family:ui-monospace,monospace",
-        }
-        super().__init__({**shown, **(attrs or {})})
+        })  # fmt: skip
 
     def format_value(self, value: Any) -> Any:
         """Indented, as people read it."""

@@ -99,8 +99,8 @@ class Change:
 class Standings:
     """Where the rules of the draft stand in the version in force; made once for a page."""
 
-    def __init__(self, version: Version | None = None) -> None:
-        self.version = version or pap.current()
+    def __init__(self) -> None:
+        self.version = pap.current()
         document = self.version.document if self.version else []
         self._published = {
             "/".join(path)[:255]: (mode, rule) for path, mode, rule in rules_of(document)

@@ -114,8 +114,8 @@ class KnownFilters(DjangoFilterBackend):
         return super().filter_queryset(request, queryset, view)
 
 
-def _exact(field: str, limit: int = MAX_KEY) -> django_filters.CharFilter:
-    return django_filters.CharFilter(field_name=field, max_length=limit, strip=False)
+def _exact(field: str) -> django_filters.CharFilter:
+    return django_filters.CharFilter(field_name=field, max_length=MAX_KEY, strip=False)
 
 
 class EntryFilters(django_filters.FilterSet):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from msgnode.devices import downstream
+from msgnode.devices import downstream, http
 from msgnode.devices.api import MAX_CALLS
 from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.serialization import session_of, state_of
@@ -149,7 +149,7 @@ async def test_a_body_counts_until_its_request_is_answered(monkeypatch: pytest.M
     asked = worker.request("POST", "/messages?wait=1", message, token)
     while not bodies.bytes:
         await eventually()
-    monkeypatch.setattr(bodies, "_per_source", bodies.bytes + 10)
+    monkeypatch.setattr(http, "BYTES_PER_SOURCE", bodies.bytes + 10)
     assert (await worker.ask("POST", "/messages", message, token)).status == 429
     await asked.task
     assert asked.status == 202

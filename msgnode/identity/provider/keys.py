@@ -71,9 +71,9 @@ def verify(token: str) -> dict[str, Any] | None:
         return None
 
 
-def signing(rows: Sequence[ProviderKey], now: datetime | None = None) -> ProviderKey:
+def signing(rows: Sequence[ProviderKey]) -> ProviderKey:
     """Of keys, oldest first: the one that signs."""
-    now = now or timezone.now()
+    now = timezone.now()
     ready = [row for row in rows if row.signs_from <= now]
     return ready[-1] if ready else rows[0]
 
