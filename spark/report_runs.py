@@ -217,7 +217,7 @@ def sweep() -> list[int]:
 def command_for(run: ReportRun, result: Path, name: str) -> list[str]:
     """The command line of the run's process."""
     options = settings.REPORTS
-    start, conf = command_start("job_main.py")
+    start, conf = command_start()
     classes: list[str] = []
     if options["KEEP_CLASSES"] and not options["SUBMIT"]:
         kept = java.class_archive(settings.DATA_DIR)
@@ -353,12 +353,12 @@ def _write(run: ReportRun, **values: Any) -> None:
         setattr(run, name, value)
 
 
-def command_start(program: str) -> tuple[list[str], list[str]]:
-    """How a program of Spark's begins, and the settings that follow its own words."""
+def command_start() -> tuple[list[str], list[str]]:
+    """How the program of a run begins, and the settings that follow its own words."""
     options = settings.REPORTS
     conf = {"spark.master": options["MASTER"], "spark.driver.memory": DRIVER_MEMORY}
     conf |= dict(pair.split("=", 1) for pair in options["CONF"])
-    path = str(Path(__file__).with_name(program))
+    path = str(Path(__file__).with_name("job_main.py"))
     if options["SUBMIT"]:
         return [options["SUBMIT"], *(f"--conf={k}={v}" for k, v in conf.items()), path], []
     return [sys.executable, path], [

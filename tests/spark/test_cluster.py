@@ -111,7 +111,7 @@ def test_a_worker_is_told_that_there_is_no_master() -> None:
 def test_what_spark_is_told_is_the_operators_before_ours(settings: Any) -> None:
     conf = ["spark.driver.memory=3g", "spark.cores.max=2"]
     settings.REPORTS = settings.REPORTS | {"CONF": conf, "MASTER": "spark://m:7077"}
-    _, words = report_runs.command_start("job_main.py")
+    _, words = report_runs.command_start()
     assert words == [
         "--conf", "spark.master=spark://m:7077", "--conf", "spark.driver.memory=3g",
         "--conf", "spark.cores.max=2",
