@@ -13,6 +13,7 @@ import msgspec
 
 from msgnode.bus.ports import Listener
 from msgnode.core.errors import GatewayTimeout, Unavailable
+from msgnode.sessions.frame_connection import Refused
 
 from .http import Exchange, Header
 
@@ -110,10 +111,11 @@ async def request_of(exchange: Exchange, at_most: int) -> Request:
 
 async def ask(
     workers: OtherWorkers, listener: Listener, asked: Asked, seconds: float
-) -> Told | None:
+) -> Answer | Chunk | None:
     """Have the worker of a session answer; None if the session has left it.
 
     Raises:
+        Refused: it refuses what was asked.
         GatewayTimeout: it did not answer, and may have done what was asked.
         Unavailable: it could not take the question.
     """
@@ -123,7 +125,11 @@ async def ask(
     if not text:
         raise Unavailable("The worker of the node that has the session has too much to do.")
     told = _told.decode(text)
-    return None if isinstance(told, Refusal) and told.is_elsewhere else told
+    if not isinstance(told, Refusal):
+        return told
+    if told.is_elsewhere:
+        return None
+    raise Refused(told.code, told.description)
 
 
 class Collected:

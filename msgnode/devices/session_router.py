@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from msgnode.bus.ports import Listener
 from msgnode.core.errors import NodeError, NotIdentified, Unavailable
-from msgnode.sessions.frame_connection import Closed, Refused
+from msgnode.sessions.frame_connection import Closed
 from msgnode.sessions.rules import CloseCode
 
 from . import downstream, forwarding, token
@@ -131,8 +131,6 @@ class SessionRouter:
             if isinstance(told, Answer):
                 await _pass_on(exchange, told)
                 return
-            if isinstance(told, Refusal):
-                raise Refused(told.code, told.description)
             await asyncio.sleep(_PAUSE)
         raise _on_its_way()
 
@@ -148,8 +146,6 @@ class SessionRouter:
                 told = await forwarding.ask(others, listener, asked, asked.wait)
                 if isinstance(told, Chunk):
                     return told
-                if isinstance(told, Refusal):
-                    raise Refused(told.code, told.description)
                 await asyncio.sleep(_PAUSE)
             raise _on_its_way()
 
