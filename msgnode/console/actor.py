@@ -39,9 +39,6 @@ class ActorMiddleware:
     (see msgnode.identity.api_keys).
     """
 
-    sync_capable = True
-    async_capable = False
-
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self._get_response = get_response
 

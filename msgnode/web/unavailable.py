@@ -26,9 +26,6 @@ from msgnode.core.explanations import ERRORS
 class DatabaseLimitMiddleware:
     """Limits what a request may wait for the database, and refuses what that does not store."""
 
-    sync_capable = True
-    async_capable = False
-
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self._get_response = get_response
 
