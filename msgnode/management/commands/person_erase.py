@@ -12,7 +12,26 @@ from msgnode.console.audit import note
 from msgnode.console.command_base import Tool, could_not_be_done, not_as_it_should_be
 
 
-class Command(Tool):
+class OfAPerson(Tool):
+    """A command about what the node keeps of a person."""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("person", help="e-mail address, user name, user URL or GUID")
+        parser.add_argument(
+            "--issuer", default="", help="issuer, if the person is given as its subject"
+        )
+
+    def find(self, options: dict[str, Any]) -> tuple[persons.Names, dict[str, Any]]:
+        """The person's names and what is kept under them; status 1 if nothing is."""
+        names = persons.names_of(options["person"], options["issuer"])
+        told = persons.export(names) if names else {}
+        if not any(persons.count(told).values()):
+            raise not_as_it_should_be("Nothing is kept under this name.")
+        return names, told
+
+
+class Command(OfAPerson):
     help = (
         "Erase the data that the node stores about a person: end the sessions; delete the account, "
         "registrations, decisions and addresses; remove the name from the audit log. This cannot "
@@ -25,23 +44,15 @@ class Command(Tool):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("person", help="e-mail address, user name, user URL or GUID")
-        parser.add_argument(
-            "--issuer", default="", help="issuer, if the person is given as its subject"
-        )
         parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
         parser.add_argument("--dry-run", action="store_true", help="only show what would be erased")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        names = persons.names_of(options["person"], options["issuer"])
-        told = persons.export(names) if names else {}
-        numbers = persons.count(told)
-        if not any(numbers.values()):
-            raise not_as_it_should_be("Nothing is kept under this name.")
+        names, told = self.find(options)
         if any(person.is_superuser for person in names.accounts):
             raise could_not_be_done("This is a superuser. Remove the superuser status first.")
         if options["dry_run"]:
-            self._say(numbers, options["json"])
+            self._say(persons.count(told), options["json"])
             return
         if not options["yes"] and not self._is_confirmed():
             raise could_not_be_done("Nothing was erased.")

@@ -9,11 +9,10 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 
-from msgnode.console import persons
-from msgnode.console.command_base import Tool, not_as_it_should_be
+from .person_erase import OfAPerson
 
 
-class Command(Tool):
+class Command(OfAPerson):
     help = "Write all data stored about a person as JSON. Exit status 1 if there are none."
     example = (
         "  manage.py person_export alice@example.org --output alice.json\n"
@@ -22,17 +21,10 @@ class Command(Tool):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("person", help="e-mail address, user name, user URL or GUID")
-        parser.add_argument(
-            "--issuer", default="", help="issuer, if the person is given as its subject"
-        )
         parser.add_argument("--output", type=Path, help="a file, readable by its owner only")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        names = persons.names_of(options["person"], options["issuer"])
-        told = persons.export(names) if names else {}
-        if not any(persons.count(told).values()):
-            raise not_as_it_should_be("Nothing is kept under this name.")
+        _, told = self.find(options)
         if options["output"]:
             options["output"].touch(mode=0o600)
             text = json.dumps(told, cls=DjangoJSONEncoder, ensure_ascii=False, indent=2)
