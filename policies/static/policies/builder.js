@@ -8,15 +8,7 @@
  */
 
 import { Unreadable, group, read, write } from "./condition.js";
-import {
-  button,
-  choice,
-  element,
-  insteadOf,
-  keyed,
-  labelled,
-  rateChoices,
-} from "./controls.js";
+import { button, choice, element, insteadOf, keyed, labelled, rateChoices } from "./controls.js";
 import { duties } from "./duties.js";
 import { Trial } from "./trial.js";
 
