@@ -281,9 +281,7 @@ class _Cork:
         self._held_since = 0.0
         self._quiet_turns = 0
         self._released: deque[SocketLink] = deque()
-        self._released_since = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
-        TURN_QUEUE.is_blocked = self._is_releasing
 
     def add(self, link: SocketLink) -> None:
         """Have the frames of a link sent; it has none that wait already."""
@@ -299,21 +297,19 @@ class _Cork:
             self._loop = loop
             loop.call_soon(self._send)
 
-    def _is_releasing(self) -> bool:
-        if not self._released or thread_time() - self._released_since > HOLD:
-            return False
-        return self._loop is asyncio.get_running_loop()
-
     def _send(self) -> None:
         self._loop = None
         links, self._corked = self._corked, []
         self._quiet_turns = 0 if TURN_QUEUE.is_waited_for else self._quiet_turns + 1
         is_over = self._quiet_turns >= QUIET_TURNS or thread_time() - self._held_since > HOLD
-        if is_over and not self._released:
+        if is_over and self._held and not self._released:
             self._released.extend(self._held)
-            self._released_since = thread_time()
             self._held.clear()
-        links += (self._released.popleft() for _ in range(min(AT_ONCE, len(self._released))))
+            TURN_QUEUE.block(HOLD)
+        if self._released:
+            links += (self._released.popleft() for _ in range(min(AT_ONCE, len(self._released))))
+            if not self._released:
+                TURN_QUEUE.unblock()
         for link in links:
             link.uncork()  # does not raise: a link that fails ends by itself
         if self._held or self._released:

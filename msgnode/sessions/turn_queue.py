@@ -30,7 +30,6 @@ class TurnQueue:
 
     Attributes:
         is_working: whether what runs now is a step of such work.
-        is_blocked: whether work waits for something else, such as sockets that are written to.
     """
 
     def __init__(self, clock: Callable[[], float] = thread_time, seconds: float = TURN) -> None:
@@ -38,10 +37,10 @@ class TurnQueue:
         self._seconds = seconds
         self._waiting: deque[Callable[[], None]] = deque()
         self._over_at = 0.0
+        self._blocked_until = 0.0
         self._turns_for: asyncio.AbstractEventLoop | None = None
         self._is_calling = False
         self.is_working = False
-        self.is_blocked: Callable[[], bool] = bool
 
     def enter(self) -> None:
         """Call this before working; the first call in a turn of the loop starts its time."""
@@ -51,15 +50,23 @@ class TurnQueue:
 
     @property
     def must_wait(self) -> bool:
-        """Whether the turn's time is used up, or others are queued before."""
+        """Whether the turn's time is used up, others are queued before, or all are blocked."""
         if self._waiting and not self._is_calling:
             return True
-        return self._clock() > self._over_at or self.is_blocked()
+        return not self._blocked_until <= self._clock() <= self._over_at
 
     @property
     def is_waited_for(self) -> bool:
         """Whether work goes on in later turns."""
         return bool(self._waiting)
+
+    def block(self, seconds: float) -> None:
+        """Let no work go on until `unblock`, but for this time at most."""
+        self._blocked_until = self._clock() + seconds
+
+    def unblock(self) -> None:
+        """Let work go on in the next turn."""
+        self._blocked_until = 0.0
 
     def wait(self, callback: Callable[[], None]) -> None:
         """Call back once, in a later turn."""
@@ -75,7 +82,7 @@ class TurnQueue:
         if not self._waiting:
             return
         self._begin(asyncio.get_running_loop())
-        if self.is_blocked():
+        if self._blocked_until and self._clock() < self._blocked_until:
             return
         self._is_calling = True
         try:
