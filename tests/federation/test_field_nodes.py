@@ -174,7 +174,8 @@ async def test_every_request_is_answered_whatever_becomes_of_the_peer(
     codes = dict(world.answers)
     assert codes["m1"] in (503, 504)
     assert codes["m2"] in (404, 503, 504)
-    assert codes["m3"] == codes["m4"] == world.kind.nobody[0]
+    lost = 503  # by the session before, where polling has not noticed yet that it is gone
+    assert {codes["m3"], codes["m4"]} <= {world.kind.nobody[0], lost}
     assert len(world.answers) == 4, "each once"
     assert not link.link.exchange.is_busy or world.kind.nobody[1] == SILENCE
     answering(node)
