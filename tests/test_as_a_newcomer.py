@@ -81,8 +81,7 @@ def serves_until_it_is_told_to_stop(node: Launched) -> None:
         for path in ("/health/ready", "/", "/login/", "/static/msgnode/console.css"):
             assert client.get(path, timeout=60).status_code == 200, path
     node.line_with("in the background:", SET_UP_SECONDS)
-    processes = node.remember_family()
-    assert {each.uids().real for each in processes if each.is_running()} <= {0, int(USER)}
+    assert node.program("msgnode.servers.main").uids().real == int(USER)
     os.killpg(node.pid, signal.SIGINT)  # as Ctrl-C does
     node.status()
     assert node.survivors(20.0) == []
