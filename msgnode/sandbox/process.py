@@ -8,6 +8,8 @@ Rules
 - It is not read faster than LINES_PER_SECOND and BYTES_PER_SECOND: then the pipe fills and it
   blocks.
 - Unread output to it is bounded; `is_full` tells writers.
+- It starts without a fork of the node, which would hold the node's loop for as long as its memory
+  takes to be mapped again (25-50 ms): `subprocess` uses vfork, in a thread.
 - Its engine is Deno, started without permissions. The program comes with the package `deno`
   (`pip install 'messaging-node[federation]'`), or is installed on the machine. Where bubblewrap
   works the process also has neither files nor a network.
@@ -30,7 +32,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from msgnode.core.faults import FAULTS
 from msgnode.core.priority import lower_priority
@@ -53,6 +55,8 @@ _LINES_AT_ONCE = 32
 """Lines of a sandbox that are taken in one turn of the loop."""
 _STDERR = 8_192
 _LOGS = 20
+_ENDING = 1.0
+"""Seconds in which a sandbox has to end whose output has ended."""
 _START_BEATS = 6  # before the first answer, because it may still be starting
 _CPU_SHARE, _CPU_SECONDS = 0.8, 30.0
 _NICENESS = 10
@@ -107,7 +111,8 @@ class SandboxProcess:
         self._limits = limits
         self._said = said
         self._command = command
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._input: asyncio.StreamWriter | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._lines = TokenBucket(LINES_PER_SECOND)
         self._bytes = TokenBucket(BYTES_PER_SECOND)
@@ -132,35 +137,41 @@ class SandboxProcess:
     async def start(self) -> None:
         """Start the process, and read its output."""
         command = list(self._command or ()) or await asyncio.to_thread(self._deno)
-        self._process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=environment(),
-            cwd=tempfile.gettempdir(),
-            start_new_session=True,
-        )
-        self._process.stdin.transport.set_write_buffer_limits(HIGH_WATER)  # type: ignore[union-attr]
-        for job in (self._read(), self._read_errors(), self._watch()):
+        starting = asyncio.ensure_future(asyncio.to_thread(_started, command))
+        try:
+            process = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            starting.add_done_callback(_abandoned)
+            raise
+        self._process = process
+        try:
+            self._input = await _writer(process.stdin)
+            output, errors = await _reader(process.stdout), await _reader(process.stderr)
+        except BaseException:
+            self.kill("it could not be started")
+            raise
+        reading = asyncio.create_task(self._kept(self._read(output)))
+        for job in (self._read_errors(errors), self._watch()):
             self._tasks.append(asyncio.create_task(self._kept(job)))
-        self._end = asyncio.create_task(self._wait())
+        self._end = asyncio.create_task(self._wait(reading))
+        if self.reason:  # it was killed while it started
+            self.kill(self.reason)
 
     def send(self, line: bytes) -> None:
         """Write one line; a process that does not read is killed."""
-        if not self.is_running or self._process is None or self._process.stdin is None:
+        if not self.is_running or self._input is None:
             return
         if self._unread > _HARD_LIMIT:
             self.kill("it does not read what it is told")
             return
         with suppress(OSError, RuntimeError):  # it is ending: its end is told by `ended`
-            self._process.stdin.write(line)
+            self._input.write(line)
 
     async def has_read(self) -> None:
         """Wait until it has read most of what it was sent, or has ended."""
-        if self._process is not None and self._process.stdin is not None:
+        if self._input is not None:
             with suppress(OSError):
-                await self._process.stdin.drain()
+                await self._input.drain()
 
     def kill(self, reason: str) -> None:
         """Kill the process and all that it has started; the first reason is kept."""
@@ -190,20 +201,25 @@ class SandboxProcess:
 
     @property
     def _unread(self) -> int:
-        if self._process is None or self._process.stdin is None:
-            return 0
-        return self._process.stdin.transport.get_write_buffer_size()
+        return self._input.transport.get_write_buffer_size() if self._input is not None else 0
 
-    async def _wait(self) -> str:
-        assert self._process is not None  # noqa: S101  (started before)
-        code = await self._process.wait()
+    async def _wait(self, reading: asyncio.Task[None]) -> str:
+        """Wait until its output has ended, and it has."""
+        process = self._process
+        assert process is not None and self._input is not None  # noqa: S101  (started before)
+        await asyncio.wait({reading})
+        try:
+            code = await asyncio.to_thread(process.wait, _ENDING)
+        except subprocess.TimeoutExpired:
+            self.kill("it closed its output")
+            code = await asyncio.to_thread(process.wait)
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # its remaining children
+            os.killpg(process.pid, signal.SIGKILL)  # its remaining children
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.memory_bytes = 0
-        self._process.stdin.close()  # type: ignore[union-attr]  # a pipe
+        self._input.close()
         last = self.errors.decode(errors="replace").strip().rpartition("\n")[2]
         self.reason = self.reason or f"it ended with {code}" + (f": {last[:200]}" if last else "")
         return self.reason
@@ -219,17 +235,16 @@ class SandboxProcess:
         FAULTS.note("sandbox", error)
         self.kill("the node failed at what it said")
 
-    async def _read(self) -> None:
-        stream = self._process.stdout  # type: ignore[union-attr]  # started before
+    async def _read(self, stream: asyncio.StreamReader) -> None:
         try:
-            await self._read_lines(stream)  # type: ignore[arg-type]  # a pipe
+            await self._read_lines(stream)
         except InvalidLine as fault:
             self.refused_lines += 1
             self.kill(str(fault))
         except Exception as error:
             self._failed(error)
-        while await stream.read(_READ):  # type: ignore[union-attr]  # a pipe
-            pass  # asyncio reports the end of a process only when its output was read
+        while await stream.read(_READ):
+            pass  # until it has ended
 
     async def _read_lines(self, stream: asyncio.StreamReader) -> None:
         reader = pipe.LineReader(self._limits.max_frame + pipe.LINE_OVERHEAD)
@@ -254,9 +269,8 @@ class SandboxProcess:
         else:
             self._said(said)
 
-    async def _read_errors(self) -> None:
-        stream = self._process.stderr  # type: ignore[union-attr]  # started before
-        while part := await stream.read(_READ):  # type: ignore[union-attr]  # a pipe
+    async def _read_errors(self, stream: asyncio.StreamReader) -> None:
+        while part := await stream.read(_READ):
             self.errors = (self.errors + part)[-_STDERR:]
 
     async def _watch(self) -> None:
@@ -285,6 +299,42 @@ class SandboxProcess:
             if busy >= _CPU_SECONDS:
                 self.kill(f"it kept a processor busy for {_CPU_SECONDS:g} s")
                 return
+
+
+def _started(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603  (our own arguments)
+        command,
+        bufsize=0,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+        cwd=tempfile.gettempdir(),
+        start_new_session=True,
+    )
+
+
+def _abandoned(starting: asyncio.Future[subprocess.Popen[bytes]]) -> None:
+    """End a process whose start nobody waits for any more."""
+    if not starting.cancelled() and starting.exception() is None:
+        with starting.result() as process:
+            process.kill()
+
+
+async def _reader(file: IO[bytes] | None) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, file)
+    return reader
+
+
+async def _writer(file: IO[bytes] | None) -> asyncio.StreamWriter:
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.connect_write_pipe(
+        lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), file
+    )
+    transport.set_write_buffer_limits(HIGH_WATER)
+    return asyncio.StreamWriter(transport, protocol, None, loop)
 
 
 class ProcessFigures(NamedTuple):

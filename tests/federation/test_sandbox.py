@@ -5,24 +5,28 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import queue
 import signal
+import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from msgnode.sandbox import pipe
 from msgnode.sandbox import process as sandbox_process
 from tests.node import ROOT
 
-from .sandboxes import Watched, acting, needs_deno, sandbox, stub
+from .sandboxes import SECONDS, Watched, acting, needs_deno, sandbox, stub
 
 CASES = json.loads(
     (ROOT / "msgnode" / "runtime" / "js" / "tests" / "field-stubs.json").read_text(encoding="utf-8")
 )
 """Of all loaders of stubs."""
 
-pytestmark = [needs_deno, pytest.mark.asyncio]
+pytestmark = needs_deno
 
 
 @pytest.mark.parametrize(
@@ -83,6 +87,47 @@ async def test_case_19_a_stub_that_fails_when_it_is_started_says_why() -> None:
     async with sandbox() as one:
         one.load("export default class { _start() { throw new Error('never'); } }")
         assert "never" in (await one.next(pipe.LoadFailed)).error
+
+
+def test_a_sandbox_starts_without_a_fork_of_the_node() -> None:
+    forks: list[int] = []
+    os.register_at_fork(before=lambda: forks.append(1))
+
+    async def started() -> int:
+        async with sandbox():
+            return len(forks)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as in the node
+        assert runner.run(started()) == 0, "its memory is mapped again while its loop waits"
+
+
+async def test_one_that_closes_its_output_and_lives_is_ended() -> None:
+    one = writing("import os; os.close(1)")
+    await one.start()
+    assert "closed its output" in await one.end()
+
+
+async def test_one_whose_start_is_given_up_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: queue.Queue[subprocess.Popen[bytes]] = queue.Queue()
+    begins, goes_on = asyncio.Event(), threading.Event()
+    loop, start = asyncio.get_running_loop(), sandbox_process._started
+
+    def slowly(command: list[str]) -> subprocess.Popen[bytes]:
+        loop.call_soon_threadsafe(begins.set)
+        goes_on.wait(SECONDS)
+        process = start(command)
+        started.put(process)
+        return process
+
+    monkeypatch.setattr(sandbox_process, "_started", slowly)
+    starting = asyncio.ensure_future(writing("pass").start())
+    await begins.wait()
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    goes_on.set()
+    process = await asyncio.to_thread(started.get, timeout=SECONDS)
+    assert await asyncio.to_thread(process.wait, SECONDS) == -signal.SIGKILL
 
 
 async def test_case_20_a_stub_that_loops_while_it_is_loaded_is_ended() -> None:
