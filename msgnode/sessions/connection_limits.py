@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable
 
@@ -13,6 +14,7 @@ from msgnode.core.rates import source_of
 from .connection import Connection
 
 _MANY = 1000  # that take the whole time to be closed; fewer take less, in proportion
+_RETURNS = 1000  # a second that are told to come back
 _STEP = 0.02  # seconds the loop is left alone at a time
 
 
@@ -63,9 +65,11 @@ class ConnectionLimits:
     async def end_all(self, code: int, reason: str, seconds: float) -> None:
         """Close every socket with the same code, a thousand or more spread over `seconds`.
 
-        Clients that are closed at the same time would reconnect at the same time.
+        Clients that are closed at the same time would reconnect at the same time. The reason tells
+        each a time within which it is to come back, at random: `retryAfter`, in seconds.
         """
         connections = tuple(self.connections)
+        reason += f"; retryAfter={math.ceil(len(connections) / _RETURNS)}"
         pause = seconds / max(_MANY, len(connections))
         late = 0.0
         for connection in connections:

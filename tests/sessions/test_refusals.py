@@ -81,3 +81,5 @@ async def test_a_longer_stop_closes_fewer_sockets_at_once_however_few_there_are(
         await limits.end_all(3001, "come back", seconds)
         assert ended.call_count >= number
         assert sum(waited) == pytest.approx(seconds * share, abs=0.03)
+        told = f"come back; retryAfter={max(1, number // 1000)}"
+        assert {each.args for each in ended.call_args_list} == {(3001, told)}, "and all may return"

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { afterEach, beforeEach, mock, test } from "node:test";
 import { isDeepStrictEqual } from "node:util";
-import Stub, { DEFAULTS, activate, backOff } from "../../msgnode/runtime/js/src/protostub.js";
+import Stub, { DEFAULTS, activate, backOff, spread } from "../../msgnode/runtime/js/src/protostub.js";
 
 const CASES = new URL("protostub-cases.jsonl", import.meta.url);
 const STUB = "runtime://d/protostub/1";
@@ -183,6 +183,9 @@ async function play({ steps, config }) {
 const PLAYS = {
   stub: play,
   defaults: ({ is }) => assert.deepEqual({ ...DEFAULTS, ...is }, DEFAULTS),
+  spread({ rows }) {
+    for (const [reason, within] of rows) assert.equal(spread(reason), within, reason);
+  },
   backOff({ rows }) {
     for (const [attempt, jitter, delay] of rows)
       assert.equal(

@@ -20,7 +20,7 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from msgnode.runtime.python import protostub
 from msgnode.runtime.python.minibus import MiniBus
-from msgnode.runtime.python.protostub import Settings, activate, back_off
+from msgnode.runtime.python.protostub import Settings, activate, back_off, spread
 
 STUB = "runtime://d/protostub/1"
 ME = "runtime://d/me"
@@ -265,6 +265,12 @@ def test_case_53_delays(case: Message) -> None:
     for attempt, jitter, delay in case["rows"]:
         assert back_off(attempt, Settings("", ""), jitter) == delay / 1000
     assert len({back_off(3, Settings("", "")) for _ in range(20)}) > 10
+
+
+@pytest.mark.parametrize("case", cases("spread"))
+def test_a_restart_spreads_returns_over_the_time_that_the_node_names(case: Message) -> None:
+    for reason, within in case["rows"]:
+        assert spread(reason, Settings("", "")) == within / 1000, reason
 
 
 # --- what is Python's alone -----------------------------------------------------------------------

@@ -73,7 +73,7 @@ class Settings:
     identity_timeout: float = 10.0  # that a session whose identity has ended waits for a newer one
     min_delay: float = 0.25  # before the first return
     max_delay: float = 30.0  # between two tries, at most
-    stagger: float = 3.0  # over which runtimes spread their return when the node restarts
+    stagger: float = 3.0  # over which a return is spread if the node restarts and names no time
     stable_after: float = 5.0  # of being live, after which delays begin anew
     max_queue: int = 4 * 1024 * 1024  # characters that wait here
     max_frame: int = 1024 * 1024  # bytes of the largest message the node takes
@@ -99,12 +99,20 @@ CLOSE_CODES = {
     4429: Closing("The node has no room for another session at the moment."),
 }
 _DROPPED = Closing("The connection was lost.")
+_RETRY_AFTER = re.compile(r"\bretryAfter=(\d+)", re.ASCII)  # in the reason of a close
+_LONGEST_SPREAD = 300.0  # seconds, whatever a node says
 
 
 def back_off(attempt: int, settings: Settings, jitter: float | None = None) -> float:
     """Seconds before try number `attempt` (from 0): doubling, and between half and all of it."""
     whole = min(settings.max_delay, settings.min_delay * float(2 ** min(attempt, 30)))
     return whole * (0.5 + (random.random() if jitter is None else jitter) / 2)  # noqa: S311
+
+
+def spread(reason: str, settings: Settings) -> float:
+    """Seconds within which to come back to a node that restarts: what it says, else `stagger`."""
+    told = _RETRY_AFTER.search(reason)
+    return min(float(told[1]), _LONGEST_SPREAD) if told else settings.stagger
 
 
 def activate(stub_url: str, bus: Bus, config: dict[str, Any]) -> dict[str, Any]:
@@ -225,7 +233,7 @@ class Protostub:
             self._enter("disconnected", closing.text)
             delay = back_off(attempt, self.settings)
             if closing.is_staggered:
-                delay += random.random() * self.settings.stagger  # noqa: S311
+                delay += random.random() * spread(closing.text, self.settings)  # noqa: S311
             attempt += 1
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(delay):

@@ -35,7 +35,7 @@ export const DEFAULTS = Object.freeze({
   identityTimeout: 10_000, // ms that a session whose identity has ended waits for a newer one
   minDelay: 250, // ms before the first return
   maxDelay: 30_000, // ms between two tries, at most
-  stagger: 3_000, // ms over which runtimes spread their return when the node restarts
+  stagger: 3_000, // ms over which a return is spread if the node restarts and names no time
   stableAfter: 5_000, // ms of being live after which delays begin anew
   maxBuffer: 1_000_000, // bytes given to the socket that have not left; more waits here
   maxQueue: 4_194_304, // characters that wait here
@@ -52,6 +52,9 @@ const CLOSE_TIME = 100; // ms after an error until the close that says more; in 
 const NODE_SM = /^domain:\/\/msg-node\.[^/]+\/sm$/; // the node's subscription manager
 const MAX_CLAIMS = 1_000; // subscriptions whose answer is awaited
 const MAX_HELD = 10_000; // addresses that are announced again
+
+const RETRY_AFTER = /\bretryAfter=(\d+)/; // in the reason of a close
+const LONGEST_SPREAD = 300_000; // ms, whatever a node says
 
 /** What a close code asks of us. A code that is not here: come back after the usual delay. */
 const CLOSE_CODES = {
@@ -71,6 +74,12 @@ const CLOSE_CODES = {
 export function backOff(attempt, settings = DEFAULTS, random = Math.random) {
   const whole = Math.min(settings.maxDelay, settings.minDelay * 2 ** Math.min(attempt, 30));
   return whole * (0.5 + random() / 2);
+}
+
+/** Milliseconds within which to come back to a node that restarts: what it says, else `stagger`. */
+export function spread(reason, settings = DEFAULTS) {
+  const told = RETRY_AFTER.exec(reason)?.[1];
+  return told ? Math.min(told * 1000, LONGEST_SPREAD) : settings.stagger;
 }
 
 /** The code of an answer: 500 for one that has none that can be read. */
@@ -234,8 +243,8 @@ export default class MessagingNodeProtoStub {
     this.#liveSince = 0;
     this.#enter("disconnected", reason || text);
     if (unsent) this.#gap("Messages were on their way out when the connection broke.");
-    const spread = staggered ? Math.random() * this.#config.stagger : 0;
-    const delay = spread + backOff(this.#attempt++, this.#config);
+    const within = staggered ? spread(reason, this.#config) : 0;
+    const delay = Math.random() * within + backOff(this.#attempt++, this.#config);
     this.#timer = setTimeout(() => this.#dial(), delay);
   }
 
