@@ -18,6 +18,7 @@ from tests.node import eventually
 RATE = 20  # requests a second of each pair
 ANSWERS = 40  # that are given again on the next socket
 QUIET = 20.0  # seconds in which what is under way has to come to an end
+PROMISED = 20.0  # seconds in which a request is answered, or somebody is told that it will not be
 BACK = 60.0  # seconds in which a runtime has to be back
 
 
@@ -31,8 +32,9 @@ class Runtime:
     """Asks its partner, answers what it is asked, and comes back when it is sent away.
 
     Every request ends in a way that somebody knows of: `answered` by the partner, `refused` by the
-    node, `unsure` because the asker's own socket ended before. What is none of these is `open`; it
-    is accounted for only if the asker or its partner was told of a gap after it was sent.
+    node, `unsure` because the asker's own socket ended within PROMISED. What is none of these is
+    `open`; it is accounted for only if the asker or its partner was told of a gap within PROMISED.
+    What comes `twice` is a request that the partner had, or an answer that the asker had.
     """
 
     def __init__(self, workers: Sequence[Door]) -> None:
@@ -44,7 +46,10 @@ class Runtime:
         self.refused: dict[int, Frame] = {}
         self.unsure: set[int] = set()
         self.open: dict[int, float] = {}
-        self.gap_at = 0.0
+        self.gaps: list[float] = []
+        self.twice: list[tuple[str, int]] = []
+        self._old: dict[int, float] = {}  # open for longer than PROMISED when the socket ended
+        self._asked: set[int] = set()  # by the partner
         self._answers: deque[Frame] = deque(maxlen=ANSWERS)  # that a lost socket may not have sent
         self.closes: list[int] = []
         self.lost_sessions = 0
@@ -69,7 +74,12 @@ class Runtime:
                     await self._take(json.loads(await client.socket.recv()), client)
             self._client = None
             self.closes.append(client.socket.close_code or 0)
-            self.unsure |= self.open.keys()  # the asker knows that it does not know
+            latest = asyncio.get_running_loop().time() - PROMISED
+            for number, sent in self.open.items():
+                if sent > latest:
+                    self.unsure.add(number)  # the asker knows that it does not know
+                else:
+                    self._old[number] = sent
             self.open.clear()
 
     async def _arrive(self, worker: Door) -> Client:
@@ -97,17 +107,23 @@ class Runtime:
     async def _take(self, frame: Frame, client: Client) -> None:
         body = frame.get("body") or {}
         if frame["type"] == "response":
+            if frame["id"] in self.answered or frame["id"] in self.refused:
+                self.twice.append(("answer", frame["id"]))
             self.open.pop(frame["id"], None)
+            self._old.pop(frame["id"], None)
             self.unsure.discard(frame["id"])
             if body.get("code") == 200:
                 self.answered.add(frame["id"])
             else:
                 self.refused[frame["id"]] = body
         elif frame["type"] == "execute":
+            if frame["id"] in self._asked:
+                self.twice.append(("request", frame["id"]))
+            self._asked.add(frame["id"])
             self._answers.append(frame)
             await self._answer(frame, client)
         elif body.get("value") == "gap":
-            self.gap_at = asyncio.get_running_loop().time()
+            self.gaps.append(asyncio.get_running_loop().time())
 
     async def _answer(self, frame: Frame, client: Client) -> None:
         body = {"code": 200}
@@ -131,8 +147,13 @@ class Runtime:
 
     def silently_lost(self) -> list[int]:
         """Requests of which nobody knows that they are lost."""
-        told = max(self.gap_at, self.partner.gap_at)
-        return [number for number, sent in self.open.items() if sent > told]
+        gaps = [*self.gaps, *self.partner.gaps]
+        left = {**self._old, **self.open}.items()
+        return [
+            number
+            for number, sent in left
+            if not any(sent <= gap <= sent + PROMISED for gap in gaps)
+        ]
 
 
 async def traffic(askers: list[Runtime]) -> None:

@@ -69,7 +69,7 @@ def account(runtimes: list[Runtime]) -> dict[str, Any]:
         "answered": answered,
         "refused": sum(len(each.refused) for each in askers),
         "unsure": sum(len(each.unsure) for each in askers),
-        "gaps": sum(each.gap_at > 0 for each in runtimes),
+        "gaps": sum(bool(each.gaps) for each in runtimes),
         "closes": sorted({code for each in runtimes for code in each.closes}),
     }
     print(told)

@@ -192,6 +192,7 @@ async def test_with_everything_on_nothing_is_lost_in_silence_and_nothing_grows(
                 task.cancel()
         print(told(askers), gone, seen, {each: grown(samples, each) for each in Sample._fields[1:]})
         assert [each.silently_lost() for each in askers] == [[]] * len(askers)
+        assert [each.twice for each in everyone] == [[]] * len(everyone)
         assert not any(each.lost_sessions for each in everyone)
         assert 500 not in seen, seen
         assert max(grown(samples, "memory")) <= GROWTH
