@@ -14,7 +14,7 @@ import random
 import statistics
 from collections import Counter
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.error import HTTPError
@@ -24,12 +24,12 @@ import pytest
 import redis
 from websockets.exceptions import WebSocketException
 
-from tests.client import address
+from tests.client import Client, address
 from tests.console.browser import PASSWORD, Browser
 from tests.length import length
 from tests.node import Node
 
-from .asking import Runtime, pairs, traffic, until_back, until_quiet
+from .asking import PROMISED, Runtime, pairs, traffic, until_back, until_quiet
 from .test_held_resources import AT_A_TIME, ask_all, cookie_of, held, of_a_role, operator
 
 pytestmark = pytest.mark.long
@@ -69,19 +69,32 @@ def two_workers(place: Path, database: str, redis_url: str) -> Iterator[list[Nod
 async def come_and_go(node: Node, gone: Counter[str]) -> None:
     """Sessions that open, take addresses, listen, say something, and end or are cut off."""
     for number in itertools.count():
-        with suppress(OSError, WebSocketException, TimeoutError):
-            async with asyncio.timeout(30):
-                client = await (await node.ws().connect()).open()
-                (own,) = await client.allocate()
-                await client.subscribe(shared := address("comm"), f"{shared}/children/chat")
-                await client.send("update", f"{shared}/changes", {"value": number}, sender=own)
-                await client.ask("read", "hyperty://localhost/nobody-" + str(number), sender=own)
-                if number % 4:
-                    await client.close_session()
-                else:
-                    client.cut()
-            gone["sessions"] += 1
         await asyncio.sleep(0.05)
+        try:
+            client = await node.ws().connect()
+        except (OSError, WebSocketException):
+            gone["not connected"] += 1
+            continue
+        try:
+            async with asyncio.timeout(PROMISED):
+                await visit(client, number)
+            gone["sessions"] += 1
+        except TimeoutError:
+            gone["unanswered"] += 1
+        except (OSError, WebSocketException):
+            gone["cut off"] += 1
+        finally:
+            client.cut()
+
+
+async def visit(client: Client, number: int) -> None:
+    await client.open()
+    (own,) = await client.allocate()
+    await client.subscribe(shared := address("comm"), f"{shared}/children/chat")
+    await client.send("update", f"{shared}/changes", {"value": number}, sender=own)
+    await client.ask("read", f"hyperty://localhost/nobody-{number}", sender=own)
+    if number % 4:
+        await client.close_session()
 
 
 async def cut_off(runtimes: list[Runtime]) -> None:
@@ -194,6 +207,7 @@ async def test_with_everything_on_nothing_is_lost_in_silence_and_nothing_grows(
         assert [each.silently_lost() for each in askers] == [[]] * len(askers)
         assert [each.twice for each in everyone] == [[]] * len(everyone)
         assert not any(each.lost_sessions for each in everyone)
+        assert not gone["unanswered"], gone
         assert 500 not in seen, seen
         assert max(grown(samples, "memory")) <= GROWTH
         assert max(grown(samples, "files")) <= 2 * AT_A_TIME
