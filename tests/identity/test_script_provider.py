@@ -118,7 +118,7 @@ async def test_case_86_an_opaque_token_is_asked_about(alice: Client, service: Se
     assert (await execute(alice, "login", token="opaque-7"))["value"]["sub"] == "7"
 
 
-async def test_its_keys_are_good_for_its_own_issuer_only(
+async def test_case_78_its_keys_are_good_for_its_own_issuer_only(
     alice: Client, service: Service, make_issuer: Callable[..., Issuer]
 ) -> None:
     other = make_issuer()
