@@ -113,13 +113,17 @@ async def requests(node: Node, cookie: str, seen: Counter[int]) -> None:
         await asyncio.sleep(0.5)
 
 
-async def consoles(browser: Browser) -> None:
+async def consoles(browser: Browser, seen: Counter[Any]) -> None:
     """An operator who goes from page to page; one that finds no free thread is told so."""
     for page in itertools.cycle(("", "msgnode/session/", "traces/", "capacity/", "msgnode/alarm/")):
         try:
             await browser.get(page)
+            seen["page"] += 1
         except HTTPError as error:
             assert error.code == 503, page
+            seen["page refused"] += 1
+        except TimeoutError:
+            seen["page late"] += 1
         await asyncio.sleep(0.3)
 
 
@@ -176,12 +180,12 @@ async def test_with_everything_on_nothing_is_lost_in_silence_and_nothing_grows(
             )
         askers = pairs(PAIRS, nodes)
         everyone = [*askers, *(each.partner for each in askers)]
-        gone, seen = Counter[str](), Counter[int]()
+        gone, seen = Counter[str](), Counter[Any]()
         cookie = cookie_of(browsers[0])
         jobs: list[Coroutine[Any, Any, None]] = [
             *(each.live(number) for number, each in enumerate(everyone)),
             *(come_and_go(node, gone) for node in nodes),
-            *map(consoles, browsers),
+            *(consoles(each, seen) for each in browsers),
             *(requests(node, each, seen) for node in nodes for each in (cookie, "")),
             publications(nodes[0], tmp_path),
         ]
@@ -209,6 +213,7 @@ async def test_with_everything_on_nothing_is_lost_in_silence_and_nothing_grows(
         assert not any(each.lost_sessions for each in everyone)
         assert not gone["unanswered"], gone
         assert 500 not in seen, seen
+        assert 100 * seen["page late"] <= seen["page"], seen
         assert max(grown(samples, "memory")) <= GROWTH
         assert max(grown(samples, "files")) <= 2 * AT_A_TIME
         assert max(grown(samples, "threads")) <= 4
