@@ -18,8 +18,7 @@ from tests.node import eventually
 RATE = 20  # requests a second of each pair
 ANSWERS = 40  # that are given again on the next socket
 QUIET = 20.0  # seconds in which what is under way has to come to an end
-PROMISED = 20.0  # seconds in which a request is answered, or somebody is told that it will not be
-BACK = 60.0  # seconds in which a runtime has to be back
+PROMISED = 60.0  # seconds in which a runtime is back, and whoever lost something is told so
 
 
 class Door(Protocol):
@@ -171,7 +170,7 @@ async def traffic(askers: list[Runtime]) -> None:
 
 async def until_back(runtimes: list[Runtime]) -> None:
     try:
-        async with asyncio.timeout(BACK):
+        async with asyncio.timeout(PROMISED):
             while not all(each.is_back for each in runtimes):
                 await eventually()
     except TimeoutError:
