@@ -17,7 +17,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.defaultfilters import filesizeformat
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
-from rest_framework import mixins, serializers, viewsets
+from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -36,7 +36,7 @@ from msgnode.scripts import store, trial
 from . import connector_actions
 from .confirm import ask, is_confirmed
 from .decided import DecidedAdmin, for_each
-from .peers_api import Approval, KnownFields, MayDoTheSameInTheConsole, Pages, checked
+from .peers_api import Approval, DecidedViews, KnownFields, checked, order
 
 
 def _area(rows: int) -> UnfoldAdminTextareaWidget:
@@ -301,58 +301,28 @@ class VersionLine(serializers.ModelSerializer):
         read_only_fields = fields
 
 
-class ConnectorViews(
-    mixins.DestroyModelMixin,
-    mixins.ListModelMixin,
-    mixins.RetrieveModelMixin,
-    viewsets.GenericViewSet,
-):
+class ConnectorViews(DecidedViews):
     """Connectors that are scripts."""
 
-    permission_classes = (MayDoTheSameInTheConsole,)
-    pagination_class = Pages
+    decisions = connector_actions
     serializer_class = ConnectorLine
     queryset = Connector.objects.order_by("port")
     lookup_field = "port"
-
-    @property
-    def _by(self) -> str:
-        return str(self.request.user.get_username())
 
     @extend_schema(request=Given, responses={201: ConnectorLine})
     def create(self, request: Request) -> Response:
         """Add a version of a connector's script, which waits for approval."""
         values = checked(Given, request.data)
-        row = connector_actions.add(values.pop("port"), values, self._by)
+        row = connector_actions.add(values.pop("port"), values, self.by)
         return Response(ConnectorLine(row).data, status=201)
 
-    def perform_destroy(self, instance: Connector) -> None:
-        """Remove a connector: the port is what the settings name."""
-        connector_actions.act("remove", instance, self._by)
-
-    @extend_schema(request=Approval, responses={200: ConnectorLine, 409: OpenApiTypes.OBJECT})
-    @action(detail=True, methods=["post"])
-    def approve(self, request: Request, port: str) -> Response:
-        """The newest script may run, or an earlier one again."""
-        return self._act("approve", checked(Approval, request.data)["digest"])
-
-    @extend_schema(request=None, responses={200: ConnectorLine})
-    @action(detail=True, methods=["post"])
-    def pause(self, request: Request, port: str) -> Response:
-        """Requests are answered 503."""
-        return self._act("pause")
-
-    @extend_schema(request=None, responses={200: ConnectorLine, 409: OpenApiTypes.OBJECT})
-    @action(detail=True, methods=["post"])
-    def resume(self, request: Request, port: str) -> Response:
-        """The approved script answers again."""
-        return self._act("resume")
-
-    @extend_schema(request=None, responses={200: ConnectorLine, 409: OpenApiTypes.OBJECT})
-    @action(detail=True, methods=["post"])
-    def restart(self, request: Request, port: str) -> Response:
-        """The script begins anew."""
-        return self._act("restart")
+    approve = order(
+        "approve", ConnectorLine, "The newest script may run, or an earlier one again.",
+        shape=Approval,
+    )  # fmt: skip
+    pause = order("pause", ConnectorLine, "Requests are answered 503.", may_be_refused=False)
+    resume = order("resume", ConnectorLine, "The approved script answers again.")
+    restart = order("restart", ConnectorLine, "The script begins anew.")
 
     @extend_schema(responses={200: VersionLine(many=True)}, filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
@@ -365,7 +335,7 @@ class ConnectorViews(
     def secret(self, request: Request, port: str) -> Response:
         """Set the value of a secret."""
         asked = checked(SecretValue, request.data)
-        connector_actions.set_secret(self.get_object(), **asked, actor=self._by)
+        connector_actions.set_secret(self.get_object(), **asked, actor=self.by)
         return Response(status=204)
 
     @extend_schema(request=Tried, responses={200: OpenApiTypes.OBJECT})
@@ -377,10 +347,6 @@ class ConnectorViews(
         values |= {name: said[name] for name in PARTS if name in request.data}
         calls = said.get("calls", trial.EXAMPLES[port])
         return Response(try_out(port, values, calls, said["answers"]))
-
-    def _act(self, name: str, digest: str = "") -> Response:
-        connector_actions.act(name, self.get_object(), self._by, digest)
-        return Response(self.get_serializer(self.get_object()).data)
 
 
 router = SimpleRouter()

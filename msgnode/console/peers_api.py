@@ -27,10 +27,6 @@ from msgnode.models import Peer, PeerMessage, PeerStub
 
 from . import peer_actions, whereabouts
 
-_RIGHTS = {
-    "list": "view", "retrieve": "view", "queue": "view", "where": "view", "stubs": "view",
-    "versions": "view", "create": "add", "destroy": "delete",
-}  # fmt: skip
 _FOUND = PeerStub.objects.filter(peer=OuterRef("pk"), digest=OuterRef("found_digest"))
 _APPROVED = PeerStub.objects.filter(peer=OuterRef("pk"), digest=OuterRef("approved_digest"))
 MOST = 500
@@ -73,9 +69,15 @@ class Pages(PageNumberPagination):
 class MayDoTheSameInTheConsole(BasePermission):
     """Who has the permission that the console asks for."""
 
+    rights: Mapping[str, str] = {
+        "list": "view", "retrieve": "view", "queue": "view", "where": "view", "stubs": "view",
+        "versions": "view", "create": "add", "destroy": "delete",
+    }  # fmt: skip
+    """By the action of the view; any other takes the right to change."""
+
     def has_permission(self, request: Request, view: Any) -> bool:
-        """Whether the user, or the key, has the right on peers that the console asks for."""
-        right = _RIGHTS.get(view.action, "change")
+        """Whether the user, or the key, has the right on such rows that the console asks for."""
+        right = self.rights.get(view.action, "change")
         model = view.queryset.model._meta.model_name
         return bool(request.user.has_perm(f"msgnode.{right}_{model}"))
 
@@ -213,18 +215,64 @@ class Ordered(serializers.Serializer):
     )
 
 
-class PeerViews(
-    mixins.CreateModelMixin,
+def order(
+    name: str,
+    line: type[serializers.Serializer],
+    said: str,
+    *,
+    shape: type[serializers.Serializer] | None = None,
+    may_be_refused: bool = True,
+) -> Any:
+    """An order about one row, at `<row>/<name>/`, which is answered with the row.
+
+    Args:
+        name: one of the ACTIONS of the view's `decisions`.
+        line: the shape of a row.
+        said: what it does, for the OpenAPI document.
+        shape: the shape of the body, None if it has none.
+        may_be_refused: whether there may be an obstacle (409).
+    """
+
+    def run(self: DecidedViews, request: Request, **_row: str) -> Response:
+        return self.act(name, **(checked(shape, request.data) if shape else {}))
+
+    run.__name__, run.__doc__ = name, said
+    refused = {409: OpenApiTypes.OBJECT} if may_be_refused else {}
+    described = extend_schema(request=shape, responses={200: line, **refused})
+    return described(action(detail=True, methods=["post"])(run))
+
+
+class DecidedViews(
     mixins.DestroyModelMixin,
     mixins.ListModelMixin,
     mixins.RetrieveModelMixin,
-    mixins.UpdateModelMixin,
     viewsets.GenericViewSet,
 ):
-    """The nodes of other domains."""
+    """Rows of which a version is approved. `decisions` is the module that does what is decided."""
 
     permission_classes = (MayDoTheSameInTheConsole,)
     pagination_class = Pages
+    decisions: Any
+
+    @property
+    def by(self) -> str:
+        """Who asks."""
+        return str(self.request.user.get_username())
+
+    def perform_destroy(self, instance: Any) -> None:
+        """Remove a row."""
+        self.decisions.act("remove", instance, self.by)
+
+    def act(self, name: str, digest: str = "") -> Response:
+        """Do what is ordered; the answer is the row as it is then."""
+        self.decisions.act(name, self.get_object(), self.by, digest)
+        return Response(self.get_serializer(self.get_object()).data)
+
+
+class PeerViews(mixins.CreateModelMixin, mixins.UpdateModelMixin, DecidedViews):
+    """The nodes of other domains."""
+
+    decisions = peer_actions
     serializer_class = PeerLine
     queryset: QuerySet[Any] = Peer.objects.annotate(
         subscribed=Count("subscriptions"),
@@ -246,51 +294,21 @@ class PeerViews(
         peer_actions.save(serializer.instance, serializer.validated_data)
         serializer.instance = self.get_object()
 
-    def perform_destroy(self, instance: Peer) -> None:
-        """Remove a peer."""
-        peer_actions.act("remove", instance, self.request.user.get_username())
-
-    @extend_schema(request=Approval, responses={200: PeerLine, 409: OpenApiTypes.OBJECT})
-    @action(detail=True, methods=["post"])
-    def approve(self, request: Request, domain: str) -> Response:
-        """The stub that was found may run, or an earlier one again, and messages pass."""
-        return self._act("approve", checked(Approval, request.data)["digest"])
+    approve = order(
+        "approve", PeerLine, shape=Approval,
+        said="The stub that was found may run, or an earlier one again, and messages pass.",
+    )  # fmt: skip
+    pause = order("pause", PeerLine, "Nothing passes for now: 503.", may_be_refused=False)
+    resume = order("resume", PeerLine, "Messages pass again, through the stub that was approved.")
+    block = order("block", PeerLine, "Nothing passes: 403.", may_be_refused=False)
+    restart = order("restart", PeerLine, "Its stub begins anew, without waiting.")
+    look = order("look", PeerLine, "Its stub is looked for again.", may_be_refused=False)
 
     @extend_schema(responses={200: StubLine(many=True)}, filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def stubs(self, request: Request, domain: str) -> Response:
         """The stubs that the domain has offered, the newest first, 50 at most."""
         return Response(StubLine(store.stubs_of(self.get_object()), many=True).data)
-
-    @extend_schema(request=None, responses={200: PeerLine})
-    @action(detail=True, methods=["post"])
-    def pause(self, request: Request, domain: str) -> Response:
-        """Nothing passes for now: 503."""
-        return self._act("pause")
-
-    @extend_schema(request=None, responses={200: PeerLine, 409: OpenApiTypes.OBJECT})
-    @action(detail=True, methods=["post"])
-    def resume(self, request: Request, domain: str) -> Response:
-        """Messages pass again, through the stub that was approved."""
-        return self._act("resume")
-
-    @extend_schema(request=None, responses={200: PeerLine})
-    @action(detail=True, methods=["post"])
-    def block(self, request: Request, domain: str) -> Response:
-        """Nothing passes: 403."""
-        return self._act("block")
-
-    @extend_schema(request=None, responses={200: PeerLine, 409: OpenApiTypes.OBJECT})
-    @action(detail=True, methods=["post"])
-    def restart(self, request: Request, domain: str) -> Response:
-        """Its stub begins anew, without waiting."""
-        return self._act("restart")
-
-    @extend_schema(request=None, responses={200: PeerLine})
-    @action(detail=True, methods=["post"])
-    def look(self, request: Request, domain: str) -> Response:
-        """Its stub is looked for again."""
-        return self._act("look")
 
     @extend_schema(responses={200: MessageLine(many=True)})
     @action(detail=True, methods=["get"])
@@ -323,18 +341,13 @@ class PeerViews(
         """These messages wait no longer, or all: who sent a request is answered 503."""
         asked = checked(Discard, request.data)
         if "messages" not in asked:
-            self._act("discard")
+            self.act("discard")
             return Response({"messages": [], "left": []}, status=status.HTTP_202_ACCEPTED)
         return self._order(monitoring.DISCARD, asked["messages"])
 
     def _order(self, kind: str, messages: list[int]) -> Response:
-        peer, by = self.get_object(), self.request.user.get_username()
-        done, left = peer_actions.order_of(kind, peer, messages, by)
+        done, left = peer_actions.order_of(kind, self.get_object(), messages, self.by)
         return Response({"messages": done, "left": left}, status=status.HTTP_202_ACCEPTED)
-
-    def _act(self, action: str, digest: str = "") -> Response:
-        peer_actions.act(action, self.get_object(), self.request.user.get_username(), digest)
-        return Response(self.get_serializer(self.get_object()).data)
 
 
 router = SimpleRouter()

@@ -6,13 +6,13 @@ console. Who is to stay away is banned there: *Bans*, of a domain.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.db.models import Count, Q
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import mixins, serializers, status, viewsets
-from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
@@ -20,16 +20,13 @@ from rest_framework.routers import SimpleRouter
 from msgnode.models import Session
 
 from .operator_actions import end_sessions
-from .peers_api import Pages
+from .peers_api import MayDoTheSameInTheConsole, Pages
 
 
-class MayDoTheSameInTheConsole(BasePermission):
-    """Who has the permission that the console asks for."""
+class MayEndSessions(MayDoTheSameInTheConsole):
+    """Who may end sessions may end those of a domain's visitors; no row is deleted."""
 
-    def has_permission(self, request: Request, view: Any) -> bool:
-        """Whether the user, or the key, has the right on sessions that the console asks for."""
-        right = "change" if view.action == "destroy" else "view"
-        return bool(request.user.has_perm(f"msgnode.{right}_session"))
+    rights: Mapping[str, str] = {**MayDoTheSameInTheConsole.rights, "destroy": "change"}
 
 
 class VisitorsLine(serializers.Serializer):
@@ -55,7 +52,7 @@ class VisitorViews(
 ):
     """Runtimes of other domains that have come here themselves, by their domain."""
 
-    permission_classes = (MayDoTheSameInTheConsole,)
+    permission_classes = (MayEndSessions,)
     pagination_class = Pages
     serializer_class = VisitorsLine
     lookup_field = "visits_from"
