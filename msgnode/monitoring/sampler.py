@@ -14,7 +14,7 @@ from functools import partial
 from heapq import nlargest
 from pathlib import Path
 from time import monotonic, process_time, time
-from typing import Protocol
+from typing import NamedTuple
 
 import msgspec
 from django.conf import settings
@@ -39,23 +39,12 @@ _REFUSED = (Outcome.BLOCKED, Outcome.REFUSED)
 _LOST = (Outcome.UNDELIVERABLE, Outcome.DROPPED)
 
 
-class SampledNode(Protocol):
-    """The parts of a worker that are sampled; the node implements it."""
+class Sampled(NamedTuple):
+    """The parts of a worker that are sampled."""
 
-    @property
-    def sessions(self) -> SessionManager:
-        """The sessions whose queues and states are sampled."""
-        ...
-
-    @property
-    def sockets(self) -> ConnectionLimits:
-        """How many connections there are, with and without a session."""
-        ...
-
-    @property
-    def recorder(self) -> CountingRecorder:
-        """Counts messages by outcome."""
-        ...
+    sessions: SessionManager
+    sockets: ConnectionLimits
+    recorder: CountingRecorder
 
 
 class Reader(msgspec.Struct, array_like=True):
@@ -84,7 +73,7 @@ class Sampler:
 
     def __init__(
         self,
-        node: SampledNode,
+        node: Sampled,
         worker: str,
         writer: Writer,
         talkers: Talkers,

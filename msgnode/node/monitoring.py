@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
@@ -22,7 +22,7 @@ from msgnode.monitoring.background_programs import BackgroundPrograms
 from msgnode.monitoring.connector_figures import StatusReport
 from msgnode.monitoring.fault_alarms import FaultAlarms
 from msgnode.monitoring.otlp import OtlpExport
-from msgnode.monitoring.sampler import Sampler
+from msgnode.monitoring.sampler import Sampled, Sampler
 from msgnode.monitoring.samples import Sample
 from msgnode.monitoring.tail import Tail
 from msgnode.monitoring.talkers import Talkers
@@ -30,7 +30,6 @@ from msgnode.monitoring.taps import Taps
 from msgnode.monitoring.tracer import Tracer
 from msgnode.monitoring.watched_sessions import WatchedSessions
 from msgnode.policy.service import PolicyService
-from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.handshake import SessionHandshake
 from msgnode.sessions.manager import SessionManager
 from msgnode.storage.claims import WorkerClaim
@@ -44,14 +43,6 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 2_000
 """Sessions that are counted in one turn of the loop, because very many would delay messages."""
-
-
-class Sampled(NamedTuple):
-    """Implements SampledNode."""
-
-    sessions: SessionManager
-    sockets: ConnectionLimits
-    recorder: CountingRecorder
 
 
 class Monitoring:

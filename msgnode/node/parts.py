@@ -47,7 +47,7 @@ from msgnode.invitations.wire import LEFT
 from msgnode.monitoring import collector, connector_figures, peer_figures, worker_queries
 from msgnode.monitoring.domain_watch import DomainWatch
 from msgnode.monitoring.path_probe import PathProbe, ProbeSettings
-from msgnode.monitoring.sampler import Sampler
+from msgnode.monitoring.sampler import Sampled, Sampler
 from msgnode.monitoring.tracer import Tracer
 from msgnode.monitoring.watched_sessions import WatchedSessions
 from msgnode.policy.service import PolicyService
@@ -93,7 +93,7 @@ from .alarms import Alarms
 from .base import Application, Base, Holdings, OtherDomains, Sessions, base
 from .devices import devices, mqtt_connector
 from .invitations import invitations
-from .monitoring import Monitoring, Sampled, infos
+from .monitoring import Monitoring, infos
 from .subsystem import Subsystem
 
 if TYPE_CHECKING:

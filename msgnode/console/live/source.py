@@ -15,15 +15,11 @@ from django.utils.http import urlencode
 
 from msgnode.core import database_limit
 from msgnode.monitoring import worker_queries
-from msgnode.monitoring.domain_watch import DomainFigures, DomainWatch
-from msgnode.monitoring.sampler import Sampler, WorkerFigures
-from msgnode.monitoring.tracer import Tracer, TracesTold
-from msgnode.monitoring.watched_sessions import (
-    Failure,
-    SessionFigures,
-    SessionSample,
-    WatchedSessions,
-)
+from msgnode.monitoring.domain_watch import DomainFigures
+from msgnode.monitoring.measured_node import MeasuredNode
+from msgnode.monitoring.sampler import WorkerFigures
+from msgnode.monitoring.tracer import TracesTold
+from msgnode.monitoring.watched_sessions import Failure, SessionFigures, SessionSample
 
 from . import access, domains, figures, traces
 from .feed import LOOK_EVERY, OVERVIEW, Feed
@@ -45,33 +41,8 @@ LENGTH = "session"
 """The one length that the charts of a session have: all seconds that are kept."""
 
 
-class ShownNode(Protocol):
-    """The parts of a worker that tell figures; the node implements it."""
-
-    @property
-    def sampler(self) -> Sampler:
-        """What the worker did in the last seconds."""
-        ...
-
-    @property
-    def watch(self) -> WatchedSessions:
-        """What single sessions do."""
-        ...
-
-    @property
-    def tracer(self) -> Tracer:
-        """Messages that were traced."""
-        ...
-
-    @property
-    def domain_watch(self) -> DomainWatch:
-        """What passes to and from other domains."""
-        ...
-
-    @property
-    def worker(self) -> str:
-        """The name of this worker."""
-        ...
+class ShownNode(MeasuredNode, Protocol):
+    """A worker that tells figures, and by which the others are asked; the node implements it."""
 
     @property
     def cluster(self) -> Cluster | LoneWorker:
