@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.contrib import admin, messages
 from django.db import transaction
 from django.db.models import QuerySet
@@ -11,7 +9,6 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
-from unfold.contrib.filters.admin import DropdownFilter
 from unfold.decorators import action, display
 
 from msgnode.core.explanations import ALARMS
@@ -20,21 +17,17 @@ from msgnode.storage.alarms import STUCK_ALARM
 
 from .audit import note
 from .confirm import too_many
-from .lists import WrittenByTheNode
+from .lists import OfferedFilter, WrittenByTheNode
 from .peer_messages import list_of
 
 
-class StandingFilter(DropdownFilter):
+class StandingFilter(OfferedFilter):
     title = "state"
     parameter_name = "standing"
+    offered = (("yes", "standing"), ("no", "cleared"))
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("yes", "standing"), ("no", "cleared")]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Alarm]) -> QuerySet[Alarm]:
-        if self.value() is None:
-            return queryset
-        return queryset.filter(cleared_at__isnull=self.value() == "yes")
+    def narrowed(self, rows: QuerySet[Alarm], value: str) -> QuerySet[Alarm]:
+        return rows.filter(cleared_at__isnull=value == "yes")
 
 
 @admin.register(Alarm)

@@ -14,33 +14,28 @@ from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
-from unfold.contrib.filters.admin import DropdownFilter, RangeDateTimeFilter
+from unfold.contrib.filters.admin import RangeDateTimeFilter
 from unfold.decorators import action, display
 
 from msgnode.models import AuditEntry
 
 from .audit import Fields
-from .lists import WrittenByTheNode, begins_with, page_of
+from .lists import OfferedFilter, WrittenByTheNode, begins_with, page_of
 from .own_log_in import factor_first
 from .take_back import BY_SECOND_FACTOR, CannotTakeBack, check, take_back
 
 
-class SinceFilter(DropdownFilter):
+class SinceFilter(OfferedFilter):
     """Changes of the last hours and days."""
 
     title = "since"
     parameter_name = "hours"
+    offered = (("1", "an hour ago"), ("24", "yesterday, 24 hours"), ("168", "a week ago"))
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("1", "an hour ago"), ("24", "yesterday, 24 hours"), ("168", "a week ago")]
-
-    def queryset(
-        self, request: HttpRequest, queryset: QuerySet[AuditEntry]
-    ) -> QuerySet[AuditEntry]:
-        hours = self.value()
-        if hours not in ("1", "24", "168"):
-            return queryset
-        return queryset.filter(at__gte=timezone.now() - timedelta(hours=int(hours)))
+    def narrowed(self, rows: QuerySet[AuditEntry], value: str) -> QuerySet[AuditEntry]:
+        if value not in dict(self.offered):
+            return rows
+        return rows.filter(at__gte=timezone.now() - timedelta(hours=int(value)))
 
 
 @admin.register(AuditEntry)

@@ -11,7 +11,6 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import (
     ChoicesDropdownFilter,
-    DropdownFilter,
     RangeDateTimeFilter,
 )
 from unfold.decorators import display
@@ -19,7 +18,7 @@ from unfold.decorators import display
 from msgnode.allocation.rules import SCHEMES
 from msgnode.models import AddressPool, Allocation, Session, Subscription
 
-from .lists import WrittenByTheNode, address_filter, link, session_filter
+from .lists import OfferedFilter, WrittenByTheNode, address_filter, link, session_filter
 from .operator_actions import add_subscription, cleaned_subscription, take_from_sessions
 
 
@@ -58,17 +57,11 @@ def known_schemes() -> list[str]:
     return list(dict.fromkeys([*SCHEMES, *pools]))
 
 
-class SchemeFilter(DropdownFilter):
-    title = "scheme"
-    parameter_name = "scheme"
+class SchemeFilter(OfferedFilter):
+    title = parameter_name = "scheme"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [(scheme, scheme) for scheme in known_schemes()]
-
-    def queryset(
-        self, request: HttpRequest, queryset: QuerySet[Allocation]
-    ) -> QuerySet[Allocation]:
-        return queryset.filter(scheme=self.value()) if self.value() else queryset
 
 
 @admin.register(Allocation)

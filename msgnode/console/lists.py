@@ -8,7 +8,7 @@ column.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, cast
 from weakref import ref
@@ -26,6 +26,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
+from unfold.contrib.filters.admin import DropdownFilter
 from unfold.decorators import action
 from unfold.views import ChangeList
 
@@ -192,6 +193,24 @@ class WrittenByTheNode(ConsoleAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         """Always false: the node deletes rows by their age."""
         return False
+
+
+class OfferedFilter(DropdownFilter):
+    """Rows by a value of a column; the table is not asked which values there are."""
+
+    offered: ClassVar[Sequence[tuple[str, str]]] = ()
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """The values that can be chosen, each with its words."""
+        return list(self.offered)
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """The rows with the value that was chosen, if one was."""
+        return self.narrowed(queryset, value) if (value := self.value()) else queryset
+
+    def narrowed(self, rows: QuerySet[Any], value: str) -> QuerySet[Any]:
+        """The rows with a value."""
+        return rows.filter(**{self.parameter_name: value})
 
 
 def as_uuid(term: str) -> uuid.UUID | None:

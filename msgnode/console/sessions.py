@@ -28,6 +28,7 @@ from . import operator_actions
 from .confirm import Admin, ask, is_confirmed, tell_gone, too_many
 from .lists import (
     BoundedChangeList,
+    OfferedFilter,
     WrittenByTheNode,
     address_filter,
     as_uuid,
@@ -63,17 +64,9 @@ HANDSHAKES = [
 RETURN, STAY_AWAY = "return", "stay-away"
 
 
-class HandshakeFilter(DropdownFilter):
-    """The ways to connect, without asking the table which there are."""
-
-    title = "handshake"
-    parameter_name = "handshake"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return HANDSHAKES
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Session]) -> QuerySet[Session]:
-        return queryset.filter(handshake=self.value()) if self.value() else queryset
+class HandshakeFilter(OfferedFilter):
+    title = parameter_name = "handshake"
+    offered = HANDSHAKES
 
 
 class VisitorFilter(DropdownFilter):

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from django import forms
 from django.contrib import admin, messages
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import OuterRef, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.defaultfilters import filesizeformat
@@ -19,7 +19,6 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.timesince import timesince
-from unfold.contrib.filters.admin import DropdownFilter
 from unfold.decorators import action, display
 
 from msgnode.models import ComponentStatus, ControlMessage, NodeSample, Worker
@@ -29,7 +28,7 @@ from msgnode.workers.rebalancing import RATE, TOLERANCE
 from . import operator_actions
 from .confirm import ask, is_confirmed
 from .key_figures import is_heard
-from .lists import WrittenByTheNode
+from .lists import OfferedFilter, WrittenByTheNode
 
 
 @admin.register(Worker)
@@ -195,17 +194,9 @@ class WorkerAdmin(WrittenByTheNode):
 # --- what each reports of its components ----------------------------------------------------------
 
 
-class KindFilter(DropdownFilter):
-    title = "kind"
-    parameter_name = "kind"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(kind, kind) for kind in ("component", "connector", "protostub", "stub")]
-
-    def queryset(
-        self, request: HttpRequest, queryset: QuerySet[ComponentStatus]
-    ) -> QuerySet[ComponentStatus]:
-        return queryset.filter(kind=self.value()) if self.value() else queryset
+class KindFilter(OfferedFilter):
+    title = parameter_name = "kind"
+    offered = tuple((kind, kind) for kind in ("component", "connector", "protostub", "stub"))
 
 
 @admin.register(ComponentStatus)
