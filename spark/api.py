@@ -18,11 +18,11 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema
 from rest_framework import mixins, serializers, status, viewsets
 from rest_framework.decorators import action
 from rest_framework.exceptions import NotFound
-from rest_framework.pagination import PageNumberPagination
 from rest_framework.permissions import DjangoModelPermissions
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from msgnode.console.peers_api import Pages
 from msgnode.core.errors import Conflict
 from spark import pages, report_runs
 from spark.enqueue import enqueue
@@ -67,14 +67,6 @@ def _parquet(rows: list[dict[str, Any]], there_were: int) -> bytes:
     table = pa.Table.from_pylist(rows)
     pq.write_table(table.replace_schema_metadata({"rows_there_were": str(there_were)}), sink)
     return sink.getvalue()
-
-
-class Pages(PageNumberPagination):
-    """Pages of a list."""
-
-    page_size = 50
-    page_size_query_param = "page_size"
-    max_page_size = 200
 
 
 class MayViewOrAdd(DjangoModelPermissions):

@@ -31,41 +31,20 @@ def run(pk: int) -> str:
     return done.state if done else "not ours"
 
 
-def _scheduled(kind: Kind) -> str:
-    last = report_runs.last_full(kind)
-    start, end = freshness.first_missing(kind, last), periods.after(kind, last)
-    waiting = report_runs.queue(kind, start, end, trigger=ReportRun.Trigger.SCHEDULE)
-    return run(waiting.pk)
+def _scheduled(kind: Kind) -> Any:
+    """The task that makes the report of the last full period, and of earlier ones that lack."""
+
+    @shared_task(name=f"spark.{kind}")
+    def make() -> str:
+        last = report_runs.last_full(kind)
+        start, end = freshness.first_missing(kind, last), periods.after(kind, last)
+        waiting = report_runs.queue(kind, start, end, trigger=ReportRun.Trigger.SCHEDULE)
+        return run(waiting.pk)
+
+    return make
 
 
-@shared_task(name="spark.hourly")
-def hourly() -> str:
-    """Make the report of the last full hour, and of those before that have none."""
-    return _scheduled(Kind.HOURLY)
-
-
-@shared_task(name="spark.daily")
-def daily() -> str:
-    """Make the report of yesterday, and of days before that have none."""
-    return _scheduled(Kind.DAILY)
-
-
-@shared_task(name="spark.weekly")
-def weekly() -> str:
-    """Make the report of last week, and of those before that have none."""
-    return _scheduled(Kind.WEEKLY)
-
-
-@shared_task(name="spark.monthly")
-def monthly() -> str:
-    """Make the report of last month, and of that before if it has none."""
-    return _scheduled(Kind.MONTHLY)
-
-
-@shared_task(name="spark.yearly")
-def yearly() -> str:
-    """Make the report of last year."""
-    return _scheduled(Kind.YEARLY)
+hourly, daily, weekly, monthly, yearly = map(_scheduled, Kind)
 
 
 @shared_task(name="spark.sweep")
