@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from argparse import RawDescriptionHelpFormatter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,41 +16,47 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import DatabaseError
 
 from msgnode.core.database_errors import first_line
+from msgnode.core.errors import Conflict
 
 
-class WithExamples(BaseCommand):
-    """A command whose help ends with its `examples`, line breaks kept."""
+class WithExample(BaseCommand):
+    """A command whose help ends with an `example`, line breaks kept."""
 
-    examples: ClassVar[str]
+    example: ClassVar[str]
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         """A parser whose help ends so."""
-        kwargs |= {"epilog": self.examples, "formatter_class": RawDescriptionHelpFormatter}
-        return super().create_parser(prog_name, subcommand, **kwargs)
-
-
-class Tool(BaseCommand):
-    """A command for operators and their programs: `--json`, and an `example` in its help."""
-
-    example: ClassVar[str]
-    requires_system_checks = []
-
-    def execute(self, *args: Any, **options: Any) -> Any:
-        """Run the command; what the database refuses is a line and status 2."""
-        try:
-            return super().execute(*args, **options)
-        except DatabaseError as fault:
-            raise could_not_be_done(f"The database refuses: {first_line(fault)}") from None
-
-    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        """A parser whose help ends with the example, line breaks kept."""
         epilog = f"Example:\n{self.example}"
         kwargs |= {"epilog": epilog, "formatter_class": RawDescriptionHelpFormatter}
         return super().create_parser(prog_name, subcommand, **kwargs)
 
+
+class Tool(WithExample):
+    """A command for operators and their programs, which takes `--json`."""
+
+    requires_system_checks = []
+
+    def execute(self, *args: Any, **options: Any) -> Any:
+        """Run the command; what is refused is a line and a status."""
+        self.as_json = options["json"]
+        try:
+            return super().execute(*args, **options)
+        except Conflict as why:
+            raise not_as_it_should_be(str(why)) from None
+        except DatabaseError as fault:
+            raise could_not_be_done(f"The database refuses: {first_line(fault)}") from None
+
     def add_arguments(self, parser: CommandParser) -> None:
         """`--json`, which all of these commands take."""
         parser.add_argument("--json", action="store_true", help="write JSON, for programs")
+
+    def say(self, what: object, lines: Iterable[str]) -> None:
+        """Write something: as JSON if that was asked for, else in lines."""
+        if self.as_json:
+            self.say_json(what)
+            return
+        for line in lines:
+            self.stdout.write(line)
 
     def say_json(self, what: object) -> None:
         """Write something as JSON, dates and decimals included."""

@@ -25,19 +25,11 @@ class Command(Tool):
     def handle(self, *_args: Any, **options: Any) -> None:
         if name := options["rotate"]:
             text = self._rotate(name)
-            if options["json"]:
-                self.say_json({"name": name, "key": text})
-            else:
-                self.stdout.write(text)
+            self.say({"name": name, "key": text}, [text])
             return
-        keys = ApiKey.objects.order_by("name")
-        if options["json"]:
-            names = ("name", "prefix", "scopes", "is_active", "expires_at", "previous_until")
-            self.say_json(list(keys.values(*names)))
-            return
-        for key in keys:
-            state = "" if key.is_active else "  off"
-            self.stdout.write(f"{key.prefix:<10} until {key.expires_at:%F}{state}  {key.name}")
+        names = ("name", "prefix", "scopes", "is_active", "expires_at", "previous_until")
+        keys = list(ApiKey.objects.order_by("name").values(*names))
+        self.say(keys, map(_line, keys))
 
     @transaction.atomic  # the row stays locked until it has its new secret
     def _rotate(self, name: str) -> str:
@@ -51,3 +43,8 @@ class Command(Tool):
         text = api_keys.rotate(key)
         note(actor() or "api_key", "apikey.rotate", name, {}, {"secret": "new"})
         return text
+
+
+def _line(key: dict[str, Any]) -> str:
+    state = "" if key["is_active"] else "  off"
+    return f"{key['prefix']:<10} until {key['expires_at']:%F}{state}  {key['name']}"

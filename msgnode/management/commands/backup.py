@@ -48,12 +48,10 @@ class Command(Tool):
             made, size = restore.make(output.absolute(), with_digests=not options["no_digests"])
         except (OSError, sqlite3.Error, DatabaseError) as fault:
             raise could_not_be_done(f"No backup was made: {fault}") from None
-        if options["json"]:
-            self.say_json({"archive": str(output), "bytes": size, **described(made)})
-            return
         rows = sum(made.database.rows.values())
-        self.stdout.write(f"{output}: {size:,} bytes, {rows:,} rows of {made.database.engine}.")
+        lines = [f"{output}: {size:,} bytes, {rows:,} rows of {made.database.engine}."]
         if settings.OWN_SECRET_KEY is None:
-            self.stdout.write(
+            lines.append(
                 "SECRET_KEY comes from the environment and is not in the archive: back it up, too."
             )
+        self.say({"archive": str(output), "bytes": size, **described(made)}, lines)

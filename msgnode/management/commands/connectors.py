@@ -15,7 +15,6 @@ from msgnode.console.command_base import (
     not_as_it_should_be,
     read_file,
 )
-from msgnode.core.errors import Conflict
 from msgnode.models import Connector
 from msgnode.scripts.service import LIVE
 
@@ -63,7 +62,7 @@ class Command(Tool):
     def handle(self, *_args: Any, **options: Any) -> None:
         action, port = options["action"], options["port"]
         if action == "list":
-            self._list(options["json"])
+            self._list()
             return
         if not port:
             raise could_not_be_done(f"Which one? manage.py connectors {action} domain-registry")
@@ -74,16 +73,13 @@ class Command(Tool):
         if connector is None:
             raise could_not_be_done(f"{port}: it has no script.")
         if action == "versions":
-            self._versions(connector, options["json"])
+            self._versions(connector)
             return
-        try:
-            if action == "secret":
-                value = read_file(options["value_file"], "--value-file").strip()
-                done = connector_actions.set_secret(connector, options["name"], value, _BY)
-            else:
-                done = connector_actions.act(action, connector, _BY, options["digest"])
-        except Conflict as why:
-            raise not_as_it_should_be(str(why)) from None
+        if action == "secret":
+            value = read_file(options["value_file"], "--value-file").strip()
+            done = connector_actions.set_secret(connector, options["name"], value, _BY)
+        else:
+            done = connector_actions.act(action, connector, _BY, options["digest"])
         self.stdout.write(done)
 
     def _add(self, port: str, options: dict[str, Any]) -> None:
@@ -106,28 +102,20 @@ class Command(Tool):
         told = f"{port}: the script {connector.found_digest[:12]}"
         self.stdout.write(f"{told}; then: manage.py connectors approve {port}")
 
-    def _versions(self, connector: Connector, as_json: bool) -> None:
+    def _versions(self, connector: Connector) -> None:
         names = ("digest", "found_at", "added_by", "origins", "secrets")
         found = list(connector.scripts.values(*names))
-        if as_json:
-            self.say_json(found)
-            return
-        for each in found:
-            mark = "approved" if each["digest"] == connector.approved_digest else ""
-            text = f"{each['digest']} {each['found_at']:%Y-%m-%d %H:%M} {each['added_by']}"
-            self.stdout.write(f"{text} {mark}".rstrip())
+        lines = (
+            f"{each['digest']} {each['found_at']:%Y-%m-%d %H:%M} {each['added_by']}"
+            + (" approved" if each["digest"] == connector.approved_digest else "")
+            for each in found
+        )
+        self.say(found, lines)
 
-    def _list(self, as_json: bool) -> None:
+    def _list(self) -> None:
         found = list(Connector.objects.all())
-        if as_json:
-            self.say_json([{name: getattr(row, name) for name in _SHOWN} for row in found])
-        else:
-            for row in found:
-                digest = (row.approved_digest or row.found_digest)[:12]
-                word = connector_actions.decision_word(row)
-                self.stdout.write(
-                    f"{row.port:16} {word:20} {row.state or '-':10} {digest}  {row.last_error}"
-                )
+        told = [{name: getattr(row, name) for name in _SHOWN} for row in found]
+        self.say(told, map(_line, found))
         wrong = [
             row.port
             for row in found
@@ -135,3 +123,9 @@ class Command(Tool):
         ]
         if wrong:
             raise not_as_it_should_be(f"Look at: {', '.join(wrong)}")
+
+
+def _line(row: Connector) -> str:
+    digest = (row.approved_digest or row.found_digest)[:12]
+    word = connector_actions.decision_word(row)
+    return f"{row.port:16} {word:20} {row.state or '-':10} {digest}  {row.last_error}"

@@ -35,7 +35,4 @@ class Command(Tool):
         except OSError as fault:
             raise could_not_be_done(str(fault)) from None
         written = {part: len(getattr(found, part)) for part in PARTS}
-        if options["json"]:
-            self.say_json(written)
-        else:
-            self.stdout.write(", ".join(f"{number} {part}" for part, number in written.items()))
+        self.say(written, [", ".join(f"{number} {part}" for part, number in written.items())])

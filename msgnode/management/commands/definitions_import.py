@@ -41,11 +41,9 @@ class Command(Tool):
             raise not_as_it_should_be(f"{options['file']}: {fault}") from None
         faults = definitions.faults(found)
         new = {} if faults or options["dry_run"] else definitions.take_in(found, _actor())
-        if options["json"]:
-            self.say_json({"faults": faults, "new": new})
-        else:
-            for line in (*faults, *(f"{number} new {name}" for name, number in new.items())):
-                self.stdout.write(line.replace("new without_session", "without a session"))
+        lines = (*faults, *(f"{number} new {name}" for name, number in new.items()))
+        said = (line.replace("new without_session", "without a session") for line in lines)
+        self.say({"faults": faults, "new": new}, said)
         if faults:
             raise not_as_it_should_be(f"{len(faults)} faults; nothing was changed.")
 

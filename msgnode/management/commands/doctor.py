@@ -21,12 +21,11 @@ class Command(Tool):
 
     def handle(self, *_args: Any, **options: Any) -> None:
         found = doctor.look()
-        if options["json"]:
-            self.say_json([asdict(each) for each in found])
-        for each in [] if options["json"] else found:
-            self.stdout.write(f"{each.state:<8} {each.part:<9} {each.text}")
-            if each.remedy:
-                self.stdout.write(f"{'':<18} {each.remedy}")
+        lines = []
+        for each in found:
+            lines.append(f"{each.state:<8} {each.part:<9} {each.text}")
+            lines += [f"{'':<18} {each.remedy}"] if each.remedy else []
+        self.say([asdict(each) for each in found], lines)
         wrong = sum(each.state == doctor.WRONG for each in found)
         if wrong:
             raise not_as_it_should_be(f"{wrong} of these must be mended.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from django.conf import settings
@@ -54,30 +54,28 @@ class Command(Tool):
             "accounts": _accounts(),
             "removed": registry.remove(doubtful) if options["remove"] else 0,
         }
-        if options["json"]:
-            self.say_json(told)
-        else:
-            self._say(told)
+        self.say(told, _lines(told))
         left = [] if options["remove"] else told["entries"]
         found = len(left) + len(told["several_subjects"]) + len(told["accounts"])
         if found:
             raise not_as_it_should_be(f"{found} names are not vouched for, or not of one person.")
 
-    def _say(self, told: dict[str, Any]) -> None:
-        for each in told["issuers"]:
-            self.stdout.write(f"{each['issuer']} names its users by: {each['named_by']}, else sub")
-        for each in told["entries"]:
-            self.stdout.write(
-                f"Registry: {each['url']} is registered as {each['user']}, for which no issuer "
-                f"vouches (subject: {each['subject']})"
-            )
-        for each in told["several_subjects"]:
-            listed = ", ".join(each["subjects"])
-            self.stdout.write(f"Registry: {each['user']} has entries of several: {listed}")
-        for each in told["accounts"]:
-            self.stdout.write(f"Account {each['username']}: {each['fault']}")
-        if told["removed"]:
-            self.stdout.write(f"{told['removed']} entries of the registry were removed.")
+
+def _lines(told: dict[str, Any]) -> Iterator[str]:
+    for each in told["issuers"]:
+        yield f"{each['issuer']} names its users by: {each['named_by']}, else sub"
+    for each in told["entries"]:
+        yield (
+            f"Registry: {each['url']} is registered as {each['user']}, for which no issuer "
+            f"vouches (subject: {each['subject']})"
+        )
+    for each in told["several_subjects"]:
+        listed = ", ".join(each["subjects"])
+        yield f"Registry: {each['user']} has entries of several: {listed}"
+    for each in told["accounts"]:
+        yield f"Account {each['username']}: {each['fault']}"
+    if told["removed"]:
+        yield f"{told['removed']} entries of the registry were removed."
 
 
 def _identities(book: Any) -> tuple[Known, dict[str, str]]:

@@ -35,11 +35,11 @@ class Command(Tool):
             raise could_not_be_done(str(fault)) from None
         except (DatabaseError, OSError) as fault:
             raise could_not_be_done(f"Not moved: {fault}") from None
-        if options["json"]:
-            self.say_json({"rows": moved})
-            return
-        self._say(f"{sum(moved.values()):,} rows in {len(moved)} tables, all compared.")
-        self._say(f"From now on the node's DATABASE_URL is {without_password(url)}")
+        lines = [
+            f"{sum(moved.values()):,} rows in {len(moved)} tables, all compared.",
+            f"From now on the node's DATABASE_URL is {without_password(url)}",
+        ]
+        self.say({"rows": moved}, lines)
 
     def _say(self, line: str) -> None:
         self.stdout.write(line)

@@ -58,14 +58,11 @@ class Command(Tool):
         except (OSError, WebSocketException) as fault:
             raise could_not_be_done(f"{url}: {fault}") from None
         if answer is not None:
-            self._say(answer, options["json"])
+            self._say(answer)
 
-    def _say(self, answer: Frame, as_json: bool) -> None:
-        if as_json:
-            self.say_json(answer)
-        else:
-            self.stdout.write(f"from {answer.get('from')}")
-            self.stdout.write(json.dumps(answer.get("body"), indent=2, ensure_ascii=False))
+    def _say(self, answer: Frame) -> None:
+        body = json.dumps(answer.get("body"), indent=2, ensure_ascii=False)
+        self.say(answer, [f"from {answer.get('from')}", body])
         code = (answer.get("body") or {}).get("code", 200)
         if isinstance(code, int) and code >= 400:
             raise not_as_it_should_be(f"The answer is an error: {code}.")

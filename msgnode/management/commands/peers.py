@@ -21,7 +21,6 @@ from msgnode.console.command_base import (
     not_as_it_should_be,
     read_file,
 )
-from msgnode.core.errors import Conflict
 from msgnode.federation import (
     descriptor,
     discovery,
@@ -163,7 +162,7 @@ class Command(Tool):
             self.stderr.write("FEDERATION is off, so no message is sent to other domains.")
         action, domain = options["action"], options["domain"].lower()
         if action == "list":
-            self._list(options["json"])
+            self._list()
             return
         if not domain:
             raise could_not_be_done(f"Which domain? manage.py peers {action} example.org")
@@ -188,10 +187,7 @@ class Command(Tool):
             self._act(action, peer, options["digest"])
 
     def _act(self, action: str, peer: Peer, digest: str) -> None:
-        try:
-            done = peer_actions.act(action, peer, _BY, digest)
-        except Conflict as why:
-            raise not_as_it_should_be(str(why)) from None
+        done = peer_actions.act(action, peer, _BY, digest)
         self.stdout.write(done + (" Does it? manage.py peers" if action == "approve" else ""))
 
     def _add(self, domain: str, options: dict[str, Any]) -> None:
@@ -260,9 +256,9 @@ class Command(Tool):
         legacy_rows.save(row, secret)
         self.stdout.write(f"{domain}: it is connected to; whether it is live: manage.py peers")
 
-    def _stubs(self, peer: Peer, options: dict[str, Any]) -> None:
+    def _stubs(self, peer: Peer, _options: dict[str, Any]) -> None:
         found = store.stubs_of(peer)
-        if options["json"]:
+        if self.as_json:
             self._say_all("StubLine", found)
             return
         if not found:
@@ -276,9 +272,9 @@ class Command(Tool):
             text = f"{each['digest']} {each['found_at']:%Y-%m-%d %H:%M} {each['version'] or '-':10}"
             self.stdout.write(f"{text} {told} {signed}".rstrip())
 
-    def _queue(self, peer: Peer, options: dict[str, Any]) -> None:
+    def _queue(self, peer: Peer, _options: dict[str, Any]) -> None:
         rows = monitoring.waiting().filter(peer=peer).order_by("id")
-        if options["json"]:
+        if self.as_json:
             self._say_all("MessageLine", rows)
             return
         for row in rows:
@@ -286,31 +282,27 @@ class Command(Tool):
             self.stdout.write(f"{row.pk:8} {waits:5.0f} s {row.kind:10} {row.size:9,} B  {row}")
 
     def _where(self, peer: Peer, options: dict[str, Any]) -> None:
-        id_, as_json = options["id"], options["json"]
+        id_ = options["id"]
         if not id_:
             raise could_not_be_done("Which message? --id names it.")
         try:
             found = whereabouts.where(peer, id_)
         except OSError as error:
             raise could_not_be_done(f"The traffic record cannot be read: {error}") from None
-        if as_json:
-            self.say_json([each._asdict() for each in found])
-        elif not found:
+        if not (found or self.as_json):
             raise not_as_it_should_be(
                 f"Of {peer.domain}, no message {id_} waits, or has passed lately."
             )
-        for each in () if as_json else found:
-            self.stdout.write(
-                f"{each.at:%Y-%m-%d %H:%M:%S} {each.stage:9} {each.type} {each.sender} → {each.to}"
-                f"  {each.text}".rstrip()
-            )
+        told = [each._asdict() for each in found]
+        line = "{at:%Y-%m-%d %H:%M:%S} {stage:9} {type} {sender} → {to}  {text}"
+        self.say(told, (line.format(**each).rstrip() for each in told))
 
-    def _test(self, peer: Peer, options: dict[str, Any]) -> None:
+    def _test(self, peer: Peer, _options: dict[str, Any]) -> None:
         found = [_decided(peer), *asyncio.run(_tried(peer))]
-        if options["json"]:
-            self.say_json([each._asdict() for each in found])
-        for each in () if options["json"] else found:
-            self.stdout.write(f"{'ok' if each.is_good else 'WRONG':6}{each.what:10}{each.text}")
+        lines = (
+            f"{'ok' if each.is_good else 'WRONG':6}{each.what:10}{each.text}" for each in found
+        )
+        self.say([each._asdict() for each in found], lines)
         if not all(each.is_good for each in found):
             raise not_as_it_should_be(f"The link to {peer.domain} does not come about so.")
 
@@ -328,10 +320,10 @@ class Command(Tool):
         found = peers_api.PeerViews.queryset.all() if rows is None else rows
         self.say_json(getattr(peers_api, line)(found, many=True).data)
 
-    def _list(self, as_json: bool) -> None:
+    def _list(self) -> None:
         peers = list(Peer.objects.all())
         networks = dict(LegacyNetwork.objects.values_list("pk", "network"))
-        if as_json:
+        if self.as_json:
             self._say_all("PeerLine")
         else:
             for peer in peers:

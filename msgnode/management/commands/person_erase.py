@@ -52,7 +52,7 @@ class Command(OfAPerson):
         if any(person.is_superuser for person in names.accounts):
             raise could_not_be_done("This is a superuser. Remove the superuser status first.")
         if options["dry_run"]:
-            self._say(persons.count(told), options["json"])
+            self._say(persons.count(told))
             return
         if not options["yes"] and not self._is_confirmed():
             raise could_not_be_done("Nothing was erased.")
@@ -64,7 +64,7 @@ class Command(OfAPerson):
                 "The write-ahead log of SQLite still has what was erased, because somebody reads "
                 "the database. Stop the node, or give the command again."
             )
-        self._say(done, options["json"])
+        self._say(done)
 
     def _is_confirmed(self) -> bool:
         try:
@@ -74,9 +74,6 @@ class Command(OfAPerson):
                 "Nothing was erased: there is no terminal to ask at. Give --yes to confirm."
             ) from None
 
-    def _say(self, numbers: dict[str, int], as_json: bool) -> None:
-        if as_json:
-            self.say_json(numbers)
-            return
-        for kind, number in numbers.items():
-            self.stdout.write(f"{kind.replace('_', ' '):<32} {number:,}")
+    def _say(self, numbers: dict[str, int]) -> None:
+        lines = (f"{kind.replace('_', ' '):<32} {each:,}" for kind, each in numbers.items())
+        self.say(numbers, lines)

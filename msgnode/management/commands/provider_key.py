@@ -44,10 +44,8 @@ class Command(Tool):
             }
             for row in rows
         ]
-        if options["json"]:
-            self.say_json(told)
-        for key in [] if options["json"] else told:
-            self.stdout.write(f"{key['state']:<10} {key['kid']}  from {key['signs_from']:%F %T}Z")
+        line = "{state:<10} {kid}  from {signs_from:%F %T}Z"
+        self.say(told, (line.format(**key) for key in told))
         if lost:
             raise not_as_it_should_be(
                 f"{len(lost)} keys were encrypted with another SECRET_KEY: name it in "

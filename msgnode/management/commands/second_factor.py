@@ -38,12 +38,7 @@ class Command(Tool):
             end_browser_sessions(user)
             name = actor() or "second_factor"
             note(name, "second-factor.remove-all", user, {"number": removed}, {})
-        if options["json"]:
-            self.say_json({"factors": factors, "removed": removed})
-            return
-        for each in factors:
-            self.stdout.write(f"{each['kind']}: {each['name']}")
+        lines = [f"{each['kind']}: {each['name']}" for each in factors]
         if options["remove"]:
-            self.stdout.write(f"{removed} removed, recovery codes included; browsers logged out.")
-        elif not factors:
-            self.stdout.write("There is none.")
+            lines.append(f"{removed} removed, recovery codes included; browsers logged out.")
+        self.say({"factors": factors, "removed": removed}, lines or ["There is none."])

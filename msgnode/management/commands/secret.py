@@ -51,7 +51,7 @@ class Command(Tool):
     def handle(self, *_args: Any, **options: Any) -> None:
         kind, name = options["kind"], options["name"]
         if not (options["rotate"] or options["value_file"]):
-            self._list(kind, name, options["json"])
+            self._list(kind, name)
             return
         if not name:
             raise could_not_be_done("Which one? manage.py secret lists them by kind and name.")
@@ -63,26 +63,21 @@ class Command(Tool):
             raise could_not_be_done("The node makes the secrets of its clients: give --rotate.")
         value = "" if options["rotate"] else _read(options["value_file"])
         told = _replace(kind, name, value)
-        if options["json"]:
-            new = {"secret": told} if kind == _CLIENT else {}
-            self.say_json({"kind": kind, "name": name, **new})
-        else:
-            self.stdout.write(told)
+        new = {"secret": told} if kind == _CLIENT else {}
+        self.say({"kind": kind, "name": name, **new}, [told])
 
-    def _list(self, kind: str, name: str, as_json: bool) -> None:
+    def _list(self, kind: str, name: str) -> None:
         told = [each for each in _listed(kind) if name in ("", each["name"])]
         if name and not told:
             raise could_not_be_done(f"There is no {kind} {name}.")
-        if as_json:
-            self.say_json(told)
-            return
-        if not told:
-            self.stdout.write(f"There is no {kind}." if kind else "Nothing here has a secret.")
-        for each in told:
-            until = each["former_valid_until"]
-            former = f"  (the former one until {until:%F %T}Z)" if until else ""
-            state = "set" if each["is_set"] else "none"
-            self.stdout.write(f"{each['kind']:<15} {state:<5} {each['name']}{former}")
+        none = f"There is no {kind}." if kind else "Nothing here has a secret."
+        self.say(told, map(_line, told) if told else [none])
+
+
+def _line(told: dict[str, Any]) -> str:
+    until = told["former_valid_until"]
+    former = f"  (the former one until {until:%F %T}Z)" if until else ""
+    return f"{told['kind']:<15} {'set' if told['is_set'] else 'none':<5} {told['name']}{former}"
 
 
 @transaction.atomic  # the row stays locked until it has its new secret

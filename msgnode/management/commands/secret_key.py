@@ -33,30 +33,25 @@ class Command(Tool):
         needed = sum(each.by_former_key for each in columns)
         lost = sum(each.unreadable for each in columns)
         may_go = not needed and not lost
-        if options["json"]:
-            told = [asdict(each) for each in columns]
-            self.say_json({"secrets": told, "encrypted_anew": done, "fallbacks_may_go": may_go})
-        else:
-            for each in columns:
-                self.stdout.write(
-                    f"{each.number:>7} {each.what}: {each.by_former_key} need a former key, "
-                    f"{each.unreadable} cannot be read"
-                )
-            if options["encrypt_anew"]:
-                self.stdout.write(f"{done} were encrypted with the current key.")
-            self._say_about_fallbacks(needed, may_go)
+        told = [asdict(each) for each in columns]
+        lines = [
+            f"{each.number:>7} {each.what}: {each.by_former_key} need a former key, "
+            f"{each.unreadable} cannot be read"
+            for each in columns
+        ]
+        if options["encrypt_anew"]:
+            lines.append(f"{done} were encrypted with the current key.")
+        if needed:
+            lines.append(f"{needed} need a former key: --encrypt-anew encrypts them anew.")
+        elif may_go and settings.SECRET_KEY_FALLBACKS:
+            lines.append(
+                "No secret needs SECRET_KEY_FALLBACKS: it may go. Log-ins of browsers that a "
+                "former key has signed end then."
+            )
+        self.say({"secrets": told, "encrypted_anew": done, "fallbacks_may_go": may_go}, lines)
         if lost:
             raise not_as_it_should_be(
                 f"{lost} secrets cannot be read: name the key they were encrypted with in "
                 "SECRET_KEY_FALLBACKS, or enter them again (signing keys: manage.py provider_key "
                 "--replace-now)."
-            )
-
-    def _say_about_fallbacks(self, needed: int, may_go: bool) -> None:
-        if needed:
-            self.stdout.write(f"{needed} need a former key: --encrypt-anew encrypts them anew.")
-        elif may_go and settings.SECRET_KEY_FALLBACKS:
-            self.stdout.write(
-                "No secret needs SECRET_KEY_FALLBACKS: it may go. Log-ins of browsers that a "
-                "former key has signed end then."
             )

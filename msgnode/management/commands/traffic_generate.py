@@ -10,13 +10,12 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandError
 
-from msgnode.console.command_base import WithExamples
+from msgnode.console.command_base import WithExample
 from msgnode.traffic.recorder import raw_url
 
 
-class Command(WithExamples):
-    examples = """examples:
-  manage.py traffic_generate --rows 200000 --days 7
+class Command(WithExample):
+    example = """  manage.py traffic_generate --rows 200000 --days 7
   manage.py traffic_generate --rows 1000000 --days 1 --seed 7 --end 2026-11-21T00:00 --json"""
     help = (
         "Write generated rows into the traffic record. They cannot be distinguished from real ones."

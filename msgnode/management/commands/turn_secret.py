@@ -32,9 +32,5 @@ class Command(Tool):
             {"number": row.pk, "state": "counts" if place else "signs", "made_at": row.made_at}
             for place, row in enumerate(TurnSecret.objects.all())
         ]
-        if options["json"]:
-            self.say_json(told)
-            return
-        for secret in told:
-            at = f"{secret['made_at']:%F %T}Z"
-            self.stdout.write(f"{secret['number']:>6} {secret['state']:<7} {at}")
+        line = "{number:>6} {state:<7} {made_at:%F %T}Z"
+        self.say(told, (line.format(**secret) for secret in told))

@@ -12,7 +12,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandError
 
-from msgnode.console.command_base import WithExamples
+from msgnode.console.command_base import WithExample
 from msgnode.traffic.recorder import raw_url
 from spark import pages, report_runs
 from spark.jobs import periods
@@ -20,9 +20,8 @@ from spark.jobs.periods import Kind
 from spark.models import Report, ReportRun
 
 
-class Command(WithExamples):
-    examples = """examples:
-  manage.py report_run hourly
+class Command(WithExample):
+    example = """  manage.py report_run hourly
   manage.py report_run daily --from 2026-11-20
   manage.py report_run weekly --json | jq '.[0].totals'"""
     help = "Create traffic reports, by default for the last full period that has rows."

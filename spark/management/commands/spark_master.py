@@ -9,13 +9,12 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandError
 
-from msgnode.console.command_base import WithExamples
+from msgnode.console.command_base import WithExample
 from spark import cluster, java
 
 
-class Command(WithExamples):
-    examples = """examples:
-  manage.py spark_master                     # on this machine, for this machine
+class Command(WithExample):
+    example = """  manage.py spark_master                     # on this machine, for this machine
   manage.py spark_master --host 10.0.0.5     # for others, who use SPARK_MASTER=spark://10.0.0.5:7077
 
 Whoever reaches the port may run programs on the cluster: keep it inside a private network."""

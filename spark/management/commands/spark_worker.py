@@ -10,12 +10,12 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandError
 
-from msgnode.console.command_base import WithExamples
+from msgnode.console.command_base import WithExample
 from spark import cluster, java
 
 
-class Command(WithExamples):
-    examples = """examples:
+class Command(WithExample):
+    example = """\
   manage.py spark_worker spark://10.0.0.5:7077 --host 10.0.0.6 --cores 4 --memory 8g
 
 Each run sends the code of the reports to the worker. The worker's machine needs the Python that
