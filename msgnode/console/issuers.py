@@ -29,7 +29,7 @@ from msgnode.models import AddressOwner, Issuer, Revocation, RoleOfGroup
 from msgnode.storage.control import post
 
 from .audit import fields_of, note
-from .lists import AuditedAdmin, ConsoleAdmin, NeverEdited
+from .lists import AuditedAdmin, NeverEdited
 
 _EVERY_TENANT = re.compile(
     r"https://(login\.microsoftonline\.|sts\.windows\.)[^/]+/(common|organizations|consumers)(/|$)",
@@ -220,10 +220,11 @@ class RevocationForm(forms.ModelForm):
 
 
 @admin.register(Revocation)
-class RevocationAdmin(ConsoleAdmin):
+class RevocationAdmin(AuditedAdmin):
     """Added here, or by a log-out; deleting one lifts it. Nothing of one is ever edited."""
 
     form = RevocationForm
+    noted_as = "identity.lift"
     list_display = ("who", "issuer", "revoked_at", "ends_at", "revoked_by")
     ordering = ("-revoked_at",)
     search_fields = ("subject",)
@@ -252,15 +253,7 @@ class RevocationAdmin(ConsoleAdmin):
             note(actor, "identity.revoke", row, {}, fields_of(row))
         obj.pk = row.pk
 
-    def delete_model(self, request: HttpRequest, obj: Revocation) -> None:
-        note(request.user.get_username(), "identity.lift", obj, fields_of(obj), {})
-        super().delete_model(request, obj)
-        post(ISSUERS_CHANGED)
-
-    def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
-        for row in queryset:
-            note(request.user.get_username(), "identity.lift", row, fields_of(row), {})
-        super().delete_queryset(request, queryset)
+    def publish(self) -> None:
         post(ISSUERS_CHANGED)
 
     def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:

@@ -32,6 +32,7 @@ from unfold.views import ChangeList
 
 from msgnode.models import Session
 
+from .audit import fields_of, note
 from .confirm import too_many
 
 BOUND = 10_000
@@ -145,6 +146,9 @@ class AuditedAdmin(ConsoleAdmin):
     They are audited like all (auditing.py).
     """
 
+    noted_as = ""
+    """What the audit log calls a deletion of rows that auditing.py leaves out."""
+
     def publish(self) -> None:
         """Notify the workers of changed rows, as part of the transaction."""
 
@@ -155,13 +159,19 @@ class AuditedAdmin(ConsoleAdmin):
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         """Delete a row, and notify the workers in the same transaction."""
+        self._note(request, [obj])
         super().delete_model(request, obj)
         self.publish()
 
     def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
         """Delete rows, and notify the workers once, in the same transaction."""
+        self._note(request, queryset)
         super().delete_queryset(request, queryset)
         self.publish()
+
+    def _note(self, request: HttpRequest, rows: Iterable[Any]) -> None:
+        for row in rows if self.noted_as else ():
+            note(request.user.get_username(), self.noted_as, row, fields_of(row), {})
 
 
 class NeverEdited(AuditedAdmin):

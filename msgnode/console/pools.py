@@ -22,7 +22,7 @@ from unfold.widgets import (
 from msgnode.models import AddressPool, Allocation, PoolAddress
 
 from . import operator_actions, pool_import
-from .audit import fields_of, note
+from .audit import note
 from .lists import AuditedAdmin, NeverEdited, bar, number_of
 
 _LARGEST_FILE = 8 * 1024 * 1024
@@ -171,6 +171,7 @@ class AddressPoolAdmin(AuditedAdmin):
 class PoolAddressAdmin(NeverEdited):
     """Addresses, which are added on the page of their pool."""
 
+    noted_as = "pooladdress.delete"
     list_display = ("address", "pool", "for_visitors", "is_lent")
     list_filter = ("pool", "for_visitors")
     list_select_related = ("pool",)
@@ -181,15 +182,6 @@ class PoolAddressAdmin(NeverEdited):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[PoolAddress]:
         return super().get_queryset(request).annotate(lent=_lent())
-
-    def delete_model(self, request: HttpRequest, obj: PoolAddress) -> None:
-        note(request.user.get_username(), "pooladdress.delete", obj, fields_of(obj), {})
-        super().delete_model(request, obj)
-
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[PoolAddress]) -> None:
-        for row in queryset:
-            note(request.user.get_username(), "pooladdress.delete", row, fields_of(row), {})
-        super().delete_queryset(request, queryset)
 
     @display(description="lent", boolean=True)
     def is_lent(self, address: Any) -> bool:
