@@ -198,22 +198,22 @@ class PathProbe:
         """A connection to this very worker.
 
         On a port that workers share the kernel chooses, and one of them may be frozen: connections
-        are tried side by side until one is at home.
+        are tried side by side until one is at home. Others that are made meanwhile are closed.
         """
         tries: set[asyncio.Task[ClientConnection | None]] = set()
         try:
             while True:
                 tries.add(asyncio.create_task(self._try()))
                 patience = _NEXT_TRY if self._shares_port else None
-                done, tries = await asyncio.wait(
-                    tries, timeout=patience, return_when=asyncio.FIRST_COMPLETED
-                )
-                for each in done:
+                await asyncio.wait(tries, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+                for each in [each for each in tries if each.done()]:
+                    tries.remove(each)
                     if (made := each.result()) is not None:
                         return made
         finally:
             for each in tries:
-                each.cancel()
+                if not each.cancel() and not each.exception() and (spare := each.result()):
+                    self._begin(self._hang_up(spare))
 
     async def _try(self) -> ClientConnection | None:
         """Connect; None if another worker, or nobody, has accepted the connection."""

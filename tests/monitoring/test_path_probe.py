@@ -7,11 +7,13 @@ import json
 import sqlite3
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from websockets.exceptions import InvalidStatus
 
 from msgnode.bus.table import RoutingTable
+from msgnode.monitoring import path_probe
 from msgnode.sessions.probe import Misdirected, ProbeEndpoint
 from tests.client import SESSION, Client, runtime
 from tests.fakes import FakeLink
@@ -68,6 +70,54 @@ async def test_a_connection_that_says_nothing_takes_the_session_of_no_other() ->
     used.lost()
     assert endpoint.session.socket is next_round and used.session is None
     assert endpoint.address in table.probes
+
+
+class Socket:
+    """A connection to the worker's own port, as the probe has it."""
+
+    def __init__(self) -> None:
+        self.closed = asyncio.Event()
+
+    async def close(self) -> None:
+        self.closed.set()
+
+
+@pytest.mark.parametrize("is_in_time", [True, False])
+async def test_of_connections_that_come_together_one_is_used_and_the_others_are_closed(
+    monkeypatch: pytest.MonkeyPatch, is_in_time: bool
+) -> None:
+    """A worker that is busy has its next connection before it has made the one before."""
+    made: list[Socket] = []
+    come_together = asyncio.Event()
+
+    async def connect(url: str, **options: Any) -> Socket:
+        made.append(Socket())
+        one = made[-1]
+        if len(made) == 3:
+            come_together.set()
+        await come_together.wait()
+        return one
+
+    monkeypatch.setattr(path_probe, "connect", connect)
+    monkeypatch.setattr(path_probe, "_NEXT_TRY", 0.001)
+    table = RoutingTable()
+    endpoint = ProbeEndpoint("localhost", "secret", table, no_message)
+    settings = path_probe.ProbeSettings(1.0, 1.0, 1.0, shares_port=True)
+    probe = path_probe.PathProbe(endpoint, table, Mock(), "w", Mock(), settings)
+    connecting = asyncio.ensure_future(probe._connection())
+    used: list[Socket] = []
+    await come_together.wait()
+    if is_in_time:
+        used.append(await connecting)  # type: ignore[arg-type]
+    else:
+        connecting.cancel()  # in the turn in which they are made
+        await asyncio.wait({connecting})
+    async with asyncio.timeout(10):
+        for each in made:
+            if each not in used:
+                await each.closed.wait()
+    assert len(used) == is_in_time
+    assert not any(each.closed.is_set() for each in used)
 
 
 @pytest.mark.parametrize("shown", ["", "x", "é" * 64, "0" * 64, "0" * 10_000])
