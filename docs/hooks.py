@@ -7,10 +7,12 @@
 - A link to any other file of the repository is shown as that file's path. A path that does not
   exist is a warning, which `--strict` makes an error.
 - The script that draws Mermaid is loaded by pages that have a drawing, from the site itself.
+- Beside what others wrote of the site stand their terms, since the site is passed on by itself.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
 import posixpath
 import re
@@ -54,6 +56,7 @@ _SETTING = re.compile(r"#?([A-Z_]+)=(.*)$")
 _DRAWING = re.compile(r'<pre class="mermaid">.*?</pre>', re.DOTALL)
 _LARGE = 20  # lines of a drawing that needs more width than a page has
 _SCRIPT = "assets/mermaid.tiny.js"
+_TERMS_OF_THE_THEME = "assets/mkdocs-material.LICENSE.txt"
 
 log = logging.getLogger("mkdocs.hooks.repository")
 
@@ -70,7 +73,19 @@ def on_files(files: Files, config: Any) -> Files:
     for source, place in LOOK.items():
         path = ROOT / "msgnode/static/msgnode" / source
         files.append(File.generated(config, place, abs_src_path=str(path)))
+    files.append(File.generated(config, _TERMS_OF_THE_THEME, content=terms_of_the_theme()))
     return files
+
+
+def terms_of_the_theme() -> str:
+    """The licences of mkdocs-material and of the icons that it sets into pages."""
+    files = importlib.metadata.distribution("mkdocs-material").files or ()
+    texts = [
+        each.read_text()
+        for each in sorted(files, key=str)
+        if each.name == "LICENSE" and (".dist-info" in str(each) or ".icons/material/" in str(each))
+    ]
+    return "\n\n".join(texts)
 
 
 def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> str:

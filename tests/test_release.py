@@ -7,10 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 
+from docs.hooks import terms_of_the_theme
 from tests.node import ROOT
 from tests.scripts_of_ci import load
 
@@ -69,13 +71,38 @@ def test_a_release_that_is_there_is_not_replaced(checkout: Path) -> None:
     assert "is there already" in refusal(checkout)
 
 
-def test_the_notices_have_each_package_and_the_text_of_its_licence() -> None:
+def test_the_notices_have_the_terms_of_each_package_and_of_all_that_others_wrote() -> None:
     said = subprocess.run(
         [sys.executable, ROOT / ".ci" / "licences", "--notices"],
         capture_output=True, text=True, timeout=60, check=True,
     ).stdout  # fmt: skip
-    for words in ("\ndjango 5", "\nwebsockets ", "Redistribution and use in source", "GPLv2"):
-        assert words in said, words
+    script = load(ROOT / ".ci" / "licences")
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    for name in (*script.locked(), "mkdocs-material"):
+        if script.licence_of(name) is None:
+            assert re.search(rf"^{name}==\S+ ; ", lock, re.MULTILINE), f"{name} is not for all"
+        else:
+            terms = rf"^={{80}}\n{re.escape(name)} \d\S*: \S.*\n\n\S"
+            assert re.search(terms, said, re.MULTILINE), f"{name} has no text"
+    explained = {Path(each).parent for each in script.BUNDLED}
+    for path in written_by_others():
+        assert path.parent in explained, f"{path}: whose is it?"
+    assert all((ROOT / each).read_text(encoding="utf-8").strip() in said for each in script.BUNDLED)
+    of_the_site = terms_of_the_theme()
+    assert "Martin Donath" in of_the_site and "Pictogrammers" in of_the_site
+
+
+def written_by_others() -> list[Path]:
+    """Scripts of the repository that no person can have written as they stand."""
+    tracked = subprocess.run(
+        ["git", "ls-files", "*.js", "*.mjs", "*.css"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=True,
+    ).stdout  # fmt: skip
+    return [
+        Path(name)
+        for name in tracked.splitlines()
+        if max(map(len, (ROOT / name).read_text(encoding="utf-8").splitlines()), default=0) > 3000
+    ]
 
 
 def test_an_archive_is_decided_by_its_content_alone(
@@ -162,3 +189,6 @@ def test_all_is_made_twice_equal_and_works_in_an_empty_place(tmp_path: Path) -> 
     kinds = (".whl", ".tar.gz", ".tgz", ".sbom.json", ".requirements.lock")
     for kind in (*kinds, ".notices.txt", "-docs.tar.gz"):
         assert any(path.name.endswith(kind) for path in made.iterdir()), kind
+    with tarfile.open(next(made.glob("*-docs.tar.gz"))) as site:
+        terms = {Path(name).name for name in site.getnames() if name.endswith(".LICENSE.txt")}
+    assert terms == {"mermaid.LICENSE.txt", "mkdocs-material.LICENSE.txt"}
