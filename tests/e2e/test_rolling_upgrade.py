@@ -1,7 +1,7 @@
-"""From a version before to this one, under 200 messages a second.
+"""From a version before to this one: worker by worker under 200 messages a second, and clients.
 
-Worker by worker where both speak one protocol; else the new ones wait for the end of the old ones.
-The versions before are taken from the repository's history and run with the packages of this one. A
+Workers where both speak one protocol; else the new ones wait for the end of the old ones. The
+versions before are taken from the repository's history and run with the packages of this one. A
 clone without them (a shallow one) cannot run this, and says so.
 """
 
@@ -12,6 +12,7 @@ import io
 import os
 import re
 import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,14 +24,41 @@ from tests.databases import database
 from tests.e2e.asking import Runtime, pairs, traffic, until_back, until_quiet
 from tests.node import ROOT, Node, eventually
 from tests.production import settings
+from tests.stubs.runtimes import node_js
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
-# A version before whose workers speak the protocol of this one's.
-PREVIOUS = "1779512048ef30c91fb98012eddbc97d82d8b7d6"
+# 1.0.0, whose workers speak the protocol of this one's.
+RELEASED = "c8ce6aa182003400742db76b63bd1ce82f103242"
 # The last whose workers speak the protocol before.
 OTHER_PROTOCOL = "b803ca869728ca84fa730b325691c245ee64d83e"
 PAIRS = 10
+IN_PYTHON = """
+import asyncio
+from hyperty_runtime import Runtime, Settings
+
+async def main():
+    settings = Settings("localhost", catalogues={"localhost": "http://127.0.0.1:PORT"})
+    async with Runtime(settings) as one, Runtime(settings) as other:
+        await one.log_in()
+        await other.log_in()
+        asked = await one.hyperty("asked", handlers=lambda value, message: f"{value}?")
+        asks = await other.hyperty("asks")
+        print(await asks.request(asked.url, "there"))
+
+asyncio.run(main())
+"""
+IN_JAVASCRIPT = """
+import { Runtime } from "PACKAGE";
+const settings = { domain: "localhost", catalogues: { localhost: "http://127.0.0.1:PORT" } };
+const [one, other] = [new Runtime(settings), new Runtime(settings)];
+await one.logIn();
+await other.logIn();
+const asked = await one.hyperty("asked", { handlers: (value) => `${value}?` });
+const asks = await other.hyperty("asks");
+console.log(await asks.request(asked.url, "there"));
+await Promise.all([one, other].map((each) => each.close()));
+"""
 NAMED = r'msgnode_alarms\{kind="worker-protocol"\} [1-9]'
 
 
@@ -78,10 +106,78 @@ def account(runtimes: list[Runtime]) -> dict[str, Any]:
     return told
 
 
+class Packages:
+    """The client packages of a version, each of which has two runtimes that talk over a node."""
+
+    def __init__(self, root: Path, place: Path) -> None:
+        self.place = place
+        python = (sys.executable, "-m")
+        subprocess.run([*python, "msgnode.stubs.wheel", place], cwd=root, check=True, timeout=60)
+        (wheel,) = place.glob("*.whl")
+        install = (*python, "pip", "install", "--quiet", "--no-deps", "--no-index", "--target")
+        subprocess.run([*install, place, wheel], check=True, timeout=60)
+        self._javascript = root / "msgnode" / "runtime" / "js" / "src" / "node.js"
+
+    def talk(self, node: Node) -> None:
+        """Have the runtimes of both languages talk."""
+        for command, text in (
+            ([sys.executable], IN_PYTHON),
+            (node_js(), IN_JAVASCRIPT.replace("PACKAGE", str(self._javascript))),
+        ):
+            program = self.place / ("program.py" if text is IN_PYTHON else "program.mjs")
+            program.write_text(text.replace("PORT", str(node.port)), encoding="utf-8")
+            done = subprocess.run(
+                [*command, program], cwd=self.place, capture_output=True, text=True, timeout=60,
+                env={"PATH": os.environ["PATH"], "PYTHONPATH": str(self.place)}, check=False,
+            )  # fmt: skip
+            assert done.stdout == "there?\n", done.stdout + done.stderr + node.log()[-2000:]
+
+
+async def test_clients_of_both_versions_are_served_before_and_after_and_the_database_comes_along(
+    tmp_path: Path,
+) -> None:
+    """With an interruption, as the page of operations says."""
+    previous = checkout(RELEASED, tmp_path / "previous")
+    for name in ("theirs", "ours"):
+        (tmp_path / name).mkdir()
+    theirs, ours = Packages(previous, tmp_path / "theirs"), Packages(ROOT, tmp_path / "ours")
+    node, archive = Node(tmp_path / "data"), tmp_path / "archive.tar.gz"
+    node.root = previous
+    node.data_dir.mkdir()
+    node.migrate()
+    try:
+        await asyncio.to_thread(node.start)
+        for packages in (theirs, ours):
+            await asyncio.to_thread(packages.talk, node)
+        async with node.ws() as client:
+            await client.open()
+            (held,) = await client.allocate()
+            await asyncio.to_thread(node.manage, "backup", "--output", str(archive))
+            node.terminate()
+            assert await asyncio.to_thread(node.status) == 0, node.log()[-3000:]
+        node.root = ROOT
+        await asyncio.to_thread(node.migrate)
+        await asyncio.to_thread(node.start)
+        async with node.ws() as again, node.ws() as asks:
+            await again.resume(client)
+            await asks.open()
+            await asks.send("execute", held, {"value": 1})
+            assert (await again.expect(type="execute", to=held))["body"]["value"] == 1
+        for packages in (theirs, ours):
+            await asyncio.to_thread(packages.talk, node)
+    finally:
+        node.kill()
+    restored = Node(tmp_path / "restored")
+    restored.data_dir.mkdir()
+    restored.manage("restore", str(archive))
+    restored.migrate()
+    assert restored.rows("SELECT 1 FROM msgnode_allocation WHERE address = ?", held) == [(1,)]
+
+
 async def test_workers_are_replaced_one_by_one_and_nothing_is_lost_in_silence(
     tmp_path: Path, common: dict[str, str]
 ) -> None:
-    place, previous = tmp_path / "data", checkout(PREVIOUS, tmp_path / "previous")
+    place, previous = tmp_path / "data", checkout(RELEASED, tmp_path / "previous")
     workers = [Node(place, **common), Node(place, **common)]
     for worker in workers:
         worker.root = previous
