@@ -8,7 +8,8 @@ import re
 import shutil
 import sqlite3
 import subprocess
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from joserfc import jwt
 from joserfc.jwk import KeySet
 
 from msgnode.backup.archive import extract
-from tests.client import ALLOCATION, code
+from tests.client import ALLOCATION, Client, code
 from tests.e2e.test_full_disk import fill, small_disk  # noqa: F401  (a fixture)
+from tests.federation.nodes import A, B, TwoNodes, answer_requests, come, subscribe
+from tests.federation.test_two_linked import answered, is_linked
 from tests.node import Node, running
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(500)]  # many processes, one after another
@@ -105,6 +108,66 @@ async def test_a_restored_node_knows_accounts_tokens_and_sessions(
             await bob.expect(type="update", to=f"{allocated[0]}/changes")
     finally:
         new.kill()
+
+
+class Peers(TwoNodes):
+    """Two nodes with a link between them."""
+
+    def introduce(self) -> None:
+        both = ((self.a, B, self.b), (self.b, A, self.a))
+        for node, domain, other in both:
+            node.manage("peers", "add", domain, "--url", f"http://127.0.0.1:{other.port}")
+            self.wait(lambda peer: peer["node_found"], node, domain)
+            node.manage("peers", "approve", domain)
+        for node, domain, _ in both:
+            self.wait(is_linked, node, domain)
+
+
+@asynccontextmanager
+async def answering(client: Client) -> AsyncIterator[None]:
+    """It answers what it is asked while the block runs."""
+    task = asyncio.create_task(answer_requests(client))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_restored_beside_a_running_peer_a_node_is_linked_to_it_again(
+    tmp_path: Path, template: Path
+) -> None:
+    """On another machine, as it was before the last messages; nobody does anything at the peer."""
+    archive = tmp_path / "monday.tar.gz"
+    of_b = {"FEDERATION": "listed", "FEDERATION_NETWORKS": "127.0.0.0/8"}
+    nodes = Peers(tmp_path / "nodes", template, of_b)
+    ours, theirs = f"hyperty://{A}/ours", f"hyperty://{B}/theirs"
+    try:
+        await asyncio.to_thread(nodes.start)
+        await asyncio.to_thread(nodes.introduce)
+        here, there = await come(nodes.a, A, "here"), await come(nodes.b, B, "there")
+        assert code(await subscribe(here, A, ours)) == 200
+        assert code(await subscribe(there, B, theirs)) == 200
+        async with answering(there):
+            await answered(here, theirs, ours)
+            await asyncio.to_thread(nodes.a.manage, "backup", "--output", str(archive))
+            for number in range(50):
+                assert code(await here.ask("read", theirs, {"value": number}, sender=ours)) == 200
+            nodes.a.kill()
+            nodes.a.data_dir = tmp_path / "another machine"
+            nodes.a.data_dir.mkdir()
+            nodes.a.configure(DATA_DIR=nodes.a.data_dir)
+            await asyncio.to_thread(nodes.a.manage, "restore", str(archive))
+            await asyncio.to_thread(nodes.a.start)
+            again = await nodes.a.ws().connect()
+            await again.resume(here)
+            await answered(again, theirs, ours)
+        async with answering(again):
+            await answered(there, ours, theirs)
+        for node, domain in ((nodes.a, B), (nodes.b, A)):
+            await asyncio.to_thread(nodes.wait, is_linked, node, domain)
+    finally:
+        nodes.kill()
 
 
 def test_what_cannot_be_restored_is_named_and_changes_nothing(
