@@ -119,7 +119,7 @@ wheel: $(VENV)/.dev  ## Make the wheel of the node in dist/
 	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	@ls dist/messaging_node-*.whl
 
-release: $(VENV)/.dev  ## Make all that is published from a clean clone, twice, and try each (RELEASE_KEY=file)
+release: $(VENV)/.dev  ## Make all that is published from a clean clone, twice, and try what runs (RELEASE_KEY=file)
 	@$(BIN)/python .ci/release $(ARGS)
 
 bench: $(VENV)/.dev  ## Measure the node (PART= names one measurement)

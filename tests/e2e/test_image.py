@@ -61,18 +61,23 @@ def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     else:
         pytest.skip(f"buildah may not mount here: {made.stderr}{mounted.stderr}")
     buildah("rm", "--all")
-    try:
-        with urllib.request.urlopen(ARCHIVE, timeout=20):  # noqa: S310
-            pass
-    except OSError as fault:
-        pytest.skip(f"{ARCHIVE} is out of reach: {fault}")
+    needs_debians_archive()
     yield
     buildah("rm", "--all", check=False)
     buildah("rmi", "--all", "--force", check=False)
 
 
-def mirror() -> str:
-    """Options by which the container sees the places on this machine that pip is told of."""
+def needs_debians_archive() -> None:
+    """Skip the test where this machine does not reach it."""
+    try:
+        with urllib.request.urlopen(ARCHIVE, timeout=20):  # noqa: S310
+            pass
+    except OSError as fault:
+        pytest.skip(f"{ARCHIVE} is out of reach: {fault}")
+
+
+def places_of_pip() -> list[str]:
+    """The folders on this machine that pip is told of."""
     told = subprocess.run(
         ["python3", "-m", "pip", "config", "list"], capture_output=True, text=True, timeout=60,
         check=False,
@@ -81,7 +86,7 @@ def mirror() -> str:
     places |= set(re.findall(r"(?<=[ '])/[^\s']+", told))
     folders = {path if Path(path).is_dir() else str(Path(path).parent) for path in places}
     tops = {"/".join(path.split("/")[:3]) for path in folders if Path(path).is_dir()}
-    return " ".join(f"--volume {top}:{top}:ro" for top in sorted(tops))
+    return sorted(tops)
 
 
 def packed(name: str, place: Path) -> int:
@@ -106,9 +111,10 @@ def written_since(root: Path, begun: float) -> list[str]:
 
 
 def test_it_is_built_from_scratch_and_gets_ready(storage: None, tmp_path: Path) -> None:
+    mirror = " ".join(f"--volume {top}:{top}:ro" for top in places_of_pip())
     built = subprocess.run(
         [ROOT / "deploy" / "image" / "build", NAME],
-        env={**os.environ, "RUN_OPTIONS": mirror(), "TMPDIR": str(tmp_path)},
+        env={**os.environ, "RUN_OPTIONS": mirror, "TMPDIR": str(tmp_path)},
         cwd=ROOT, capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert built.returncode == 0, built.stdout + built.stderr
