@@ -5,8 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
+from typing import Any
 
 import pytest
+from django.test import Client
 
 from msgnode.resources import user_agent, version
 from tests.node import ROOT
@@ -31,3 +33,16 @@ def test_the_changelog_says_what_this_version_is() -> None:
 
 def test_what_the_node_fetches_names_its_version() -> None:
     assert (version(), user_agent()) == (VERSION, f"messaging-node/{VERSION}")
+
+
+@pytest.mark.django_db
+def test_each_page_of_the_console_tells_it(admin_client: Client) -> None:
+    page = admin_client.get("/admin/msgnode/ban/").content.decode()
+    assert f" · {VERSION}" in page
+
+
+@pytest.mark.django_db
+def test_the_metrics_tell_it(client: Client, settings: Any) -> None:
+    settings.ROLE = "web"
+    told = client.get("/metrics").content.decode()
+    assert f'msgnode_build_info{{version="{VERSION}"}} 1.0' in told

@@ -205,7 +205,7 @@ def test_secrets_that_no_key_opens_and_those_that_need_a_former_key_are_counted(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_silent_worker_of_another_version_and_an_alarm_are_named(
+def test_a_silent_worker_of_another_version_and_alarms_also_of_a_peer_are_named(
     tmp_path: Path, settings: Any
 ) -> None:
     settings.DATA_DIR = tmp_path
@@ -215,12 +215,15 @@ def test_a_silent_worker_of_another_version_and_an_alarm_are_named(
         seen_at=long_ago, lease_until=long_ago, sessions=7,
     )  # fmt: skip
     Alarm.objects.create(kind="redis-away", subject="s", text="nobody answers")
+    Alarm.objects.create(kind="peer-stuck", subject="b.example", text="b.example takes nothing")
     found = told(_said())
     silent, other = found["workers"]
     assert silent[:2] == ("wrong", "host:1 is not heard of, with 7 sessions")
     assert other[0] == "warning" and "0.9.0" in other[1] and "restart" in other[2]
-    ((state, text, remedy),) = found["alarms"]
-    assert state == "warning" and "nobody answers" in text and remedy
+    redis_away, peer_stuck = sorted(found["alarms"], key=lambda each: "takes nothing" in each[1])
+    assert redis_away[0] == peer_stuck[0] == "warning"
+    assert "nobody answers" in redis_away[1] and redis_away[2]
+    assert "b.example takes nothing" in peer_stuck[1] and "the other domain" in peer_stuck[2]
 
 
 def _said() -> str:
