@@ -74,8 +74,8 @@ test-again: $(VENV)/.dev  ## Run what a change touches twenty times under load
 coverage: $(VENV)/.dev  ## Run the tests, without the long ones, and list what they do not cover
 	$(BIN)/python -m pytest $(PARALLEL) -m "not long" --cov --cov-report=term:skip-covered $(ARGS)
 
-simulate: $(VENV)/.dev  ## Run simulated workers, with what a seed breaks (SEEDS=1000, FIRST=1)
-	@$(BIN)/python -W ignore -m tests.simulation $(or $(FIRST),1) $$(( $(or $(FIRST),1) + $(or $(SEEDS),1000) - 1 )) --kept $(ARGS)
+simulate: $(VENV)/.dev  ## Run simulated workers, with what a seed breaks (SEEDS=1000, FIRST=1), or the deliberate bugs (MUTANTS=1)
+	@$(BIN)/python -W ignore -m tests.simulation $(or $(FIRST),1) $$(( $(or $(FIRST),1) + $(or $(SEEDS),1000) - 1 )) $(if $(MUTANTS),--mutants,--kept) $(ARGS)
 
 mutants: $(VENV)/.dev  ## Change the source in small ways and see whether a test notices (an hour)
 	nice -n 15 $(BIN)/python -m tests.mutants $(ARGS)

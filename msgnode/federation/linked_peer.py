@@ -37,7 +37,17 @@ from .link_socket import OwnNode
 from .link_wire import Wire
 from .peer import PeerLink
 from .queue import MessageClass, class_of
-from .states import CONNECTING, DISCONNECTED, IDLE, LIVE, STARTING, WAITING, Event
+from .states import (
+    CONNECTING,
+    DISCONNECTED,
+    GAP,
+    IDLE,
+    LIVE,
+    STARTING,
+    WAITING,
+    Event,
+    read_status,
+)
 from .stub import PeerStub
 
 PATIENCE_SECONDS = 10.0
@@ -77,7 +87,7 @@ class LinkedPeer(PeerLink):
         self._changed = asyncio.Event()
         self._moving: asyncio.Task[None] | None = None
         self._has_moved = False
-        self._told_lost = 0
+        self._gaps = self._told_lost = 0
         self._held_there: dict[str, None] = {}  # addresses here that the node there observes
 
     def carrier(self) -> dict[str, Any]:
@@ -200,6 +210,13 @@ class LinkedPeer(PeerLink):
 
     # --- to the peer ------------------------------------------------------------------------------
 
+    def _told(self, message: Message) -> None:
+        """Note that messages for the peer were lost on the way to its session here."""
+        status = read_status(message, f"{self.peer.stub_url}/status")
+        if status is not None and status.value == GAP:
+            self._gaps += 1
+            self._look()
+
     @property
     def _is_passable(self) -> bool:
         return self.wire.has_room if self._is_by_link else super()._is_passable
@@ -239,7 +256,7 @@ class LinkedPeer(PeerLink):
     def _look(self) -> None:
         super()._look()
         counters = self.exchange.counters
-        lost = counters.full + counters.expired
+        lost = counters.full + counters.expired + self._gaps
         if lost != self._told_lost and self.wire.is_open:
             self._told_lost = lost
             self.wire.tell_of_gap()

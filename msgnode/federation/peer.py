@@ -516,14 +516,17 @@ class PeerLink:
         except InvalidFrame:
             return
         if message.recipients[0].startswith(self.peer.stub_url):
-            return  # the node's own messages to the session
-        kept = self.subscriptions.kept(message)
-        if kept is None:
+            self._told(message)
+            return
+        if (kept := self.subscriptions.kept(message)) is None:
             self._session.say(messages.reply(message, {"code": 200}))
             return
         self._pass_on(kept)
         if self.exchange.due < self._looks_at:
             self._set_timer()
+
+    def _told(self, message: Message) -> None:
+        """Process what the node says to the session."""
 
     def _pass_on(self, message: Message) -> None:
         self.exchange.put(message)

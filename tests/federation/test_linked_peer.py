@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from websockets.asyncio.server import serve
 
+from msgnode.core import messages
 from msgnode.federation import linked_peer
 from msgnode.federation.link_keys import own_keys
 from msgnode.federation.link_protocol import LinkFault
@@ -237,6 +238,15 @@ async def test_what_the_other_node_has_lost_and_this_one_is_told_and_asked_anew(
         await subscribed(pair)
         pair.there.wire.tell_of_gap()
         await pair.one.until(lambda: len(pair.there.heard) == 2)
+
+
+async def test_the_other_node_is_told_what_was_lost_on_the_way_to_its_session_here() -> None:
+    """As when a link between workers has lost it: the session is told of a gap, like any other."""
+    async with both() as pair:
+        await subscribed(pair)
+        status = f"{pair.link.peer.stub_url}/status"
+        pair.link._outgoing(messages.event(f"domain://msg-node.{A}", status, "gap", 1))
+        await pair.one.until(lambda: pair.there.gaps == 1)
 
 
 async def test_case_69_what_is_subscribed_is_said_again_to_a_new_life_alone() -> None:

@@ -75,7 +75,8 @@ def _run(asked: argparse.Namespace, seeds: Iterable[int]) -> int:
         if asked.notes:
             print(*outcome.notes, sep="\n")
         sys.stdout.flush()
-    pairs = len(scenario.KINDS) * (len(scenario.KINDS) - 1) // 2
+    number = len({*scenario.KINDS, *scenario.DOMAIN_KINDS})
+    pairs = number * (number - 1) // 2
     used = os.times()
     took = used.children_user + used.children_system
     a_minute = 60 * len(runs) / (perf_counter() - began)
@@ -96,7 +97,7 @@ def _find_mutants(names: Sequence[str], seeds: Sequence[int], at_once: int) -> i
     missed = 0
     for name in names or mutants.MUTANTS:
         change, needs = mutants.MUTANTS[name]
-        those = [seed for seed in seeds if needs <= {f.kind for f in scenario.faults_of(seed)}]
+        those = [seed for seed in seeds if needs <= _broken_by(seed)]
         calls = ((seed, _call(seed, scenario.faults_of(seed), change)) for seed in those)
         for count, (seed, outcome) in enumerate(_each_alone(calls, at_once), 1):
             problems = outcome.problems
@@ -107,6 +108,14 @@ def _find_mutants(names: Sequence[str], seeds: Sequence[int], at_once: int) -> i
             missed += 1
             print(f"{name}: NOT FOUND in {len(those)}", flush=True)
     return 1 if missed else 0
+
+
+def _broken_by(seed: int) -> set[str]:
+    """What a run of a seed has that a mutant may need."""
+    from . import mutants, scenario
+
+    kinds = {each.kind for each in scenario.faults_of(seed)}
+    return kinds | {mutants.ABROAD} if scenario.domains_of(seed) > 1 else kinds
 
 
 def _shrunk(seed: int, faults: Sequence[Fault], kind: str) -> Sequence[Fault]:
@@ -148,6 +157,7 @@ def _load() -> None:
 
     def look() -> list[str]:
         scenario.run(0, [], 3.0)
+        scenario.run(2, [], 3.0)
         return sorted(sys.modules)
 
     for name in _alone(look):

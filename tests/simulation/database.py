@@ -1,9 +1,10 @@
-"""The database of the simulation: SQLite in memory behind Django, with a server's faults.
+"""The databases of the simulation: SQLite in memory behind Django, with a server's faults.
 
 The product's statements run as they are. What only PostgreSQL has (the id and the outcome of a
 transaction, a lease that is lost when the server is out of reach) is answered here, so that the
 code for a server is what runs. Transactions are never interleaved: a call waits before it begins
-and after it has committed. Faults: slow, out of reach of a machine, a commit that is refused, a
+and after it has committed. So one connection of Django's serves the databases of several nodes, one
+after another. Faults: slow, out of reach of a machine, a commit that is refused, a
 commit that is done and whose answer is lost.
 """
 
@@ -21,20 +22,27 @@ from msgnode.core import database_limit
 from msgnode.storage import fence
 from msgnode.workers import lease
 
-from .world import EPOCH, Thread, World
+from .world import EPOCH, Machine, Thread, World
 
 _LOOK = 0.05
 _WRITER = "group-writer"
 """The thread whose transactions are what sessions have asked for, each checked by the fence."""
 _OF_DJANGO = "%Y-%m-%d %H:%M:%f"
 _NO_LIMIT = 30.0
+_EMPTY = sqlite3.connect(":memory:")
+"""As each begins."""
+_TIMES = sqlite3.connect(":memory:")
 
 
 class Database:
-    """One server, which all machines of a world use."""
+    """One server, which all workers of a node use."""
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.raw = connection.get_new_connection(connection.get_connection_params())
+        self.raw.isolation_level = None  # transactions are Django's
+        self.raw.create_function("strftime", -1, self._strftime)
+        _EMPTY.backup(self.raw)
         self.is_up = True
         self.slowness = 0.0
         self.cut: set[int] = set()  # pids that cannot reach it
@@ -49,10 +57,15 @@ class Database:
         """Its wall clock."""
         return EPOCH + self.world.now + self.skew
 
+    def use(self) -> None:
+        """Have the statements that follow go to this one."""
+        connection.connection = self.raw
+
     def begin(self) -> None:
         """Before a transaction: wait as long as it takes to be heard."""
         thread = Thread.current
         if thread is None:
+            self.use()
             return
         limit = self.world.now + (database_limit.seconds() or _NO_LIMIT)
         thread.wait(self.world.random.uniform(0.0002, 0.002) + self.slowness)
@@ -62,8 +75,9 @@ class Database:
             thread.wait(_LOOK)
         if not self.is_up:
             raise OperationalError("connection refused")
+        self.use()
         self._number += 1
-        self.changes = connection.connection.total_changes
+        self.changes = self.raw.total_changes
         self.outcomes[str(self._number)] = "aborted"
 
     @property
@@ -88,27 +102,45 @@ class Database:
                 raise OperationalError("timeout expired")
             thread.wait(_LOOK)
 
+    def _strftime(self, form: str, *rest: Any) -> Any:
+        if form == _OF_DJANGO and rest == ("NOW",):
+            return datetime.fromtimestamp(self.now(), UTC).isoformat(" ", "milliseconds")[:23]
+        now = datetime.fromtimestamp(self.now(), UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+        rest = tuple(now if str(each).lower() == "now" else each for each in rest)
+        asked = ", ".join("?" * (1 + len(rest)))
+        return _TIMES.execute(f"SELECT strftime({asked})", (form, *rest)).fetchone()[0]  # noqa: S608
 
-THERE: list[Database] = []
-"""The one database of the run that is under way."""
+
+def _there() -> Database | None:
+    """The database of the node whose process runs."""
+    machine = Machine.current
+    return machine.site.database if machine is not None else None
 
 
 def install() -> None:
-    """Put the simulation behind Django's connection."""
+    """Put the simulation behind Django's connection; each database begins as it is now."""
+    connection.ensure_connection()
+    connection.connection.backup(_EMPTY)
     enter, leave = transaction.Atomic.__enter__, transaction.Atomic.__exit__
+    create_cursor = connection.create_cursor
+
+    def cursor(name: str | None = None) -> Any:
+        if (database := _there()) is not None:
+            database.use()  # a cursor is of one database
+        return create_cursor(name)
 
     def entered(atomic: transaction.Atomic) -> None:
-        if THERE and not connection.in_atomic_block:
-            THERE[0].begin()
+        if not connection.in_atomic_block and (database := _there()) is not None:
+            database.begin()
         enter(atomic)
 
     def left(atomic: transaction.Atomic, kind: Any, error: Any, trace: Any) -> None:
-        is_commit = THERE and len(connection.atomic_blocks) == 1 and kind is None
-        if not is_commit:
+        database = _there()
+        if database is None or len(connection.atomic_blocks) != 1 or kind is not None:
             leave(atomic, kind, error, trace)
             return
-        database, id_ = THERE[0], THERE[0].transaction_id
-        changes, thread = connection.connection.total_changes, Thread.current
+        id_ = database.transaction_id
+        changes, thread = database.raw.total_changes, Thread.current
         if thread is not None and thread.name == _WRITER and changes > database.changes:
             database.on_written(thread)
         fate = database.fate()
@@ -125,27 +157,16 @@ def install() -> None:
     transaction.Atomic.__enter__, transaction.Atomic.__exit__ = entered, left
 
     def execute(run: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
-        if not THERE or connection.in_atomic_block or sql.startswith("BEGIN"):
+        database = _there()
+        if database is None or connection.in_atomic_block or sql.startswith("BEGIN"):
             return run(sql, params, many, context)
-        THERE[0].begin()
+        database.begin()
         found = run(sql, params, many, context)
-        THERE[0].answer()
+        database.answer()
         return found
 
-    connection.ensure_connection()
+    connection.create_cursor = cursor  # type: ignore[method-assign]
     connection.execute_wrappers.append(execute)
-    helper = sqlite3.connect(":memory:")
-
-    def strftime(form: str, *rest: Any) -> Any:
-        if THERE and form == _OF_DJANGO and rest == ("NOW",):
-            return datetime.fromtimestamp(THERE[0].now(), UTC).isoformat(" ", "milliseconds")[:23]
-        if THERE:
-            now = datetime.fromtimestamp(THERE[0].now(), UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
-            rest = tuple(now if str(each).lower() == "now" else each for each in rest)
-        asked = ", ".join("?" * (1 + len(rest)))
-        return helper.execute(f"SELECT strftime({asked})", (form, *rest)).fetchone()[0]  # noqa: S608
-
-    connection.connection.create_function("strftime", -1, strftime)
     server = SimpleNamespace(vendor="postgresql", ops=connection.ops, cursor=_Cursor)
     fence.connection = lease.connection = server  # type: ignore
 
@@ -160,7 +181,8 @@ class _Cursor:
         """Nothing was opened."""
 
     def execute(self, sql: str, params: list[Any]) -> None:
-        database = THERE[0]
+        database = _there()
+        assert database is not None, "asked outside of a machine"
         if "pg_xact_status" in sql:
             database.begin()
             self._row: tuple[str] | None = (database.outcomes.get(params[0], "aborted"),)

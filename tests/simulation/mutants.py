@@ -127,6 +127,95 @@ def _counts_are_added() -> None:
     Counter.hear = added  # type: ignore[method-assign]
 
 
+def _ban_is_not_told_to_one() -> None:
+    """One worker does not hear that somebody was banned."""
+    from msgnode.workers.control_handlers import ControlHandlers
+
+    from .world import Machine
+
+    changed = ControlHandlers._bans_changed
+
+    def heard(self: Any, payload: Any) -> Any:
+        assert Machine.current is not None
+        if Machine.current.pid % 2:
+            return changed(self, payload)
+        done = Machine.current.create_future()
+        done.set_result(None)
+        return done
+
+    ControlHandlers._bans_changed = heard  # type: ignore[method-assign]
+
+
+# --- between domains ------------------------------------------------------------------------------
+def _claim_of_peers_is_not_looked_at() -> None:
+    """Each worker serves every peer."""
+    from msgnode.federation import store
+
+    store.take_claims = lambda epoch, rows, at_most: {row.pk for row in rows}
+
+
+def _batch_of_peer_is_taken_twice() -> None:
+    """A batch that was sent again, because its acknowledgement was lost, is carried again."""
+    from msgnode.federation.link_protocol import Inbox
+
+    take = Inbox.take
+
+    def again(self: Any, text: bytes, batch: Any) -> Any:
+        return take(self, text, batch) or batch.items
+
+    Inbox.take = again  # type: ignore[method-assign]
+
+
+def _lost_batch_of_peer_is_not_sent_again() -> None:
+    """What was under way on a socket that is lost counts as received."""
+    from msgnode.federation.link_protocol import Inbox, Outbox
+
+    def nothing(self: Any, received: int) -> list[bytes]:
+        self._sent.clear()
+        self._in_flight = 0
+        return []
+
+    take = Inbox.take
+
+    def any_number(self: Any, text: bytes, batch: Any) -> Any:
+        self.received = max(self.received, batch.seq - 1)
+        return take(self, text, batch)
+
+    Outbox.again = nothing  # type: ignore[method-assign]
+    Inbox.take = any_number  # type: ignore[method-assign]
+
+
+def _new_life_of_peer_is_not_noticed() -> None:
+    """What was under way to a worker of a peer that is no more is waited for."""
+    from msgnode.federation.linked_peer import LinkedPeer
+
+    opened = LinkedPeer.opened
+    LinkedPeer.opened = lambda self, is_new: opened(self, False)  # type: ignore[method-assign]
+
+
+def _observers_of_peer_are_not_told() -> None:
+    """Who observes something of another domain is not told that it may have missed something."""
+    from msgnode.federation.observers import Observers
+
+    Observers.missed = lambda self, *_: None  # type: ignore[method-assign]
+
+
+def _stored_messages_are_forgotten() -> None:
+    """Who takes over a peer does not look for what is stored for it."""
+    from msgnode.federation import stored_messages
+
+    stored_messages._stored_rows = lambda *_: []
+
+
+def _paused_peer_goes_on() -> None:
+    """A peer that an operator pauses while it is served goes on."""
+    from msgnode.federation.store import PeerRow
+
+    PeerRow.is_served = property(lambda self: self.is_approved or self.decision == "paused")  # type: ignore[assignment, method-assign]
+
+
+ABROAD = "several domains"
+
 MUTANTS: dict[str, tuple[Callable[[], None], set[str]]] = {
     each.__name__.strip("_").replace("_", " "): (each, needs)
     for each, needs in (
@@ -142,6 +231,14 @@ MUTANTS: dict[str, tuple[Callable[[], None], set[str]]] = {
         (_orders_are_not_kept, {"session is ended"}),
         (_bans_are_not_looked_at, {"runtime is banned"}),
         (_counts_are_added, set()),
+        (_ban_is_not_told_to_one, {"runtime is banned"}),
+        (_claim_of_peers_is_not_looked_at, {ABROAD}),
+        (_batch_of_peer_is_taken_twice, {"sockets of domains are lost"}),
+        (_lost_batch_of_peer_is_not_sent_again, {"sockets of domains are lost"}),
+        (_new_life_of_peer_is_not_noticed, {ABROAD, "kill"}),
+        (_observers_of_peer_are_not_told, {ABROAD, "kill"}),
+        (_stored_messages_are_forgotten, {ABROAD, "kill"}),
+        (_paused_peer_goes_on, {"peers are paused"}),
     )
 }
 """Each with the faults that it needs to show."""

@@ -5,12 +5,18 @@
 - A session is with one worker, an address has one holder. A runtime keeps its session, but where
   it comes to a worker that cannot ask the directory.
 - A worker whose epoch is retired does not serve, and writes nothing that a session has asked for.
+- A message to another domain arrives so, too, and what its event may have missed there is told.
+  What was answered 100, because it is stored, comes, perhaps twice.
+  One worker of each domain serves the other one. While an operator lets nothing pass, nothing does.
 - A ban, and an operator's end of a session, are in force at every worker in a few seconds.
 - A runtime that does not read for a moment keeps its socket: who sends to it waits.
 - When nothing has been broken for a minute, everybody is served: each runtime reaches each other
   one, events arrive, and what nobody holds is 404.
 - Then nothing waits anywhere, the workers have counted the same, and Redis has the keys of what is
   there and no more.
+
+What the worker that serves another domain had for it is lost with that worker: requests that were
+under way are not answered then.
 
 A message counts as accepted if its socket stayed open long enough, and its worker was not killed
 soon after it: what a killed process had not sent yet nobody can tell.
@@ -21,9 +27,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from django.db import connection
-
-from .runtimes import COUNTED, FOREVER, Crowd, Runtime, Sent
+from .runtimes import COUNTED, DECIDED, FOREVER, Crowd, Runtime, Sent
+from .workers import Site
 from .world import Thread
 
 CARRIED = 10.0
@@ -32,30 +37,29 @@ SENT_ON = 20.0
 """Seconds after which a worker has sent on what it has carried, or told that it could not."""
 
 _EPOCHS = "SELECT epoch FROM msgnode_worker"
-DECIDED = 6.0
-"""Seconds after which a decision is in force at each worker that serves: it reads twice a second,
-and one that cannot read loses its lease after three."""
 
 
 def begin(crowd: Crowd) -> None:
     """Look from now on at what is written, and at what may never be."""
 
     def written(thread: Thread) -> None:
-        for worker in crowd.site.workers:
+        for worker in crowd.workers:
             if worker.machine is thread.machine and worker.node is not None:
                 epoch = worker.node.parts.epoch
-                if (epoch,) not in connection.connection.execute(_EPOCHS).fetchall():
+                if epoch not in _registered(worker.site):
                     crowd.problem(f"{worker.name} has written, and its epoch is retired")
 
-    crowd.site.database.on_written = written
+    for site in crowd.sites:
+        site.database.on_written = written
     watch(crowd)
 
 
 def watch(crowd: Crowd) -> None:
     """From now on, look twice a second at what may never be, not even for a moment."""
-    registered = {epoch for (epoch,) in connection.connection.execute(_EPOCHS)}
+    registered = {epoch for site in crowd.sites for epoch in _registered(site)}
     since = crowd.world.now - DECIDED
-    for worker in crowd.site.workers:
+    serve: dict[tuple[str, int], str] = {}
+    for worker in crowd.workers:
         if not worker.reaches_redis:
             worker.cut_off_at = crowd.world.now
         if not worker.is_serving or not worker.holds_lease:
@@ -63,6 +67,9 @@ def watch(crowd: Crowd) -> None:
         parts: Any = worker.node and worker.node.parts
         if parts.epoch not in registered:
             crowd.problem(f"{worker.name} serves, and its epoch is retired")
+        for peer in worker.peers:
+            if (other := serve.setdefault((worker.site.domain, peer), worker.name)) != worker.name:
+                crowd.problem(f"{worker.name} and {other} serve the same domain")
         if worker.thawed_at < since:
             there = parts.sessions.sessions
             urls = {each.runtime_url for each in there.values()}
@@ -75,13 +82,19 @@ def watch(crowd: Crowd) -> None:
     crowd.world.after(0.5, lambda: watch(crowd))
 
 
+def _registered(site: Site) -> list[str]:
+    return [epoch for (epoch,) in site.database.raw.execute(_EPOCHS)]
+
+
 def judge(crowd: Crowd) -> list[str]:
     """All that is wrong with a run that has ended."""
     found = list(crowd.problems)
     for sent in crowd.sent:
-        if not _is_accepted(sent):
+        if sent.is_stored:
+            found += _stored(sent)
+        elif not _is_accepted(sent):
             continue
-        if sent.is_request:
+        elif sent.is_request:
             found += _request(sent)
         else:
             found += _event(sent)
@@ -111,9 +124,20 @@ def _request(sent: Sent) -> list[str]:
     holder = sent.holder[0]
     if _missed(holder, sent) or any(at >= sent.at for at in sent.by.gaps):
         return []
+    if sent.is_abroad and max(sent.by.site.forgot_at, holder.site.forgot_at) >= sent.at:
+        return []
     got = "got it" if sent.got else "never got it"
     at = sent.at - 1000.0
     return [f"{at:8.3f} {sent.by} was never answered for {sent.to}; {holder} {got}"]
+
+
+def _stored(sent: Sent) -> list[str]:
+    if not sent.stored_at or sent.got or sent.answers or sent.holder is None:
+        return []
+    holder, session = sent.holder
+    if holder.session != session or _missed(holder, sent):
+        return []
+    return [f"{sent.at - 1000.0:8.3f} what {sent.by} had stored for {holder} has never come"]
 
 
 def _event(sent: Sent) -> list[str]:
@@ -149,7 +173,11 @@ def serves_all(crowd: Crowd) -> list[str]:
     found += [f"{each} holds nothing" for each in crowd.runtimes if each.is_in and not each.address]
     there = [each for each in crowd.runtimes if each.is_in and each.address]
     asked = [(one, one.request(other.address)) for one in there for other in there]
-    nobody = [each.request(f"hyperty://localhost/nobody-{each.number}") for each in there]
+    nobody = [
+        each.request(f"hyperty://{site.domain}/nobody-{each.number}")
+        for each in there
+        for site in crowd.sites
+    ]
     events = [each.publish() for each in there]
 
     def has_come() -> bool:
@@ -173,9 +201,24 @@ def serves_all(crowd: Crowd) -> list[str]:
 def is_settled(crowd: Crowd) -> list[str]:
     """What the workers and the engines have, when all is quiet."""
     found = []
+    for site in crowd.sites:
+        found += _is_settled(crowd, site)
+        links = [link for worker in site.workers for link in worker.peers.values()]
+        if len(links) != len(crowd.sites) - 1:
+            found.append(f"{site.domain} has {len(links)} links to other domains")
+        found += [
+            f"{site.domain} has {len(link.exchange.queue)} for {link.peer.domain}, {link.state}"
+            for link in links
+            if not link.wire.is_open or link.exchange.queue
+        ]
+    return found
+
+
+def _is_settled(crowd: Crowd, site: Site) -> list[str]:
+    found = []
     owners: dict[str, list[str]] = {}
     sessions: dict[str, list[str]] = {}
-    for worker in crowd.site.workers:
+    for worker in site.workers:
         if worker.node is None or worker.machine is None:
             found.append(f"{worker.name} does not run")
             continue
@@ -196,16 +239,16 @@ def is_settled(crowd: Crowd) -> list[str]:
     found += [f"{address} is held at {at}" for address, at in owners.items() if len(at) > 1]
     counts = {
         worker.name: worker.counter.count(COUNTED, FOREVER)
-        for worker in crowd.site.workers
+        for worker in site.workers
         if worker.node is not None
     }
-    if len({*counts.values()}) > 1 or max(counts.values(), default=0) > crowd.counted:
-        found.append(f"of {crowd.counted} frames the workers have counted {counts}")
-    redis = crowd.site.redis
+    if len({*counts.values()}) > 1 or max(counts.values(), default=0) > site.counted:
+        found.append(f"of {site.counted} frames the workers have counted {counts}")
+    redis = site.redis
     streams = [key for key, value in redis.values.items() if isinstance(value, list)]
     names = len(crowd.holders) * 3 + len(crowd.runtimes) * 3 + 50
     if len(redis.values) > names * 2 + 40:
         found.append(f"Redis has {len(redis.values)} keys")
-    if len(streams) > 4 * len(crowd.site.workers) + 12:
+    if len(streams) > 4 * len(site.workers) + 12:
         found.append(f"Redis has {len(streams)} streams")
     return found

@@ -25,7 +25,6 @@ from .world import Machine, SimpleQueue, Thread, sleep, wall_clock
 
 CHANCE = random.Random(0)
 """What the product draws by chance; seeded for each run."""
-_EMPTY = sqlite3.connect(":memory:")
 _real_pid = os.getpid()
 
 
@@ -76,7 +75,8 @@ def prepare(settings: str = "tests.settings") -> None:
     node.NODE["DRAIN_STAGGER"] = 1.6
     node.NODE["OUTBOX_BYTES"] = 128 * 1024
     django.setup()
-    from msgnode.node import base, worker  # noqa: F401
+    from msgnode.node import base, federation, worker  # noqa: F401
+    from msgnode.sandbox import process
     from msgnode.storage import database_threads, group_commit
     from msgnode.workers import inbox, worker_process
 
@@ -84,6 +84,7 @@ def prepare(settings: str = "tests.settings") -> None:
     queues = SimpleNamespace(SimpleQueue=SimpleQueue, Empty=queue.Empty)
     group_commit.threading = database_threads.threading = threads  # type: ignore
     group_commit.queue = database_threads.queue = queues  # type: ignore
+    process.find_deno = lambda: "deno"  # type: ignore[assignment]
     base.this_host = lambda: Machine.current.host if Machine.current is not None else ""
     runs = worker_process.runs
     from msgnode.redis.channel_layer import StreamChannelLayer
@@ -137,7 +138,7 @@ def _watch_faults() -> None:
 
 
 def make_database(migrated: Path | None = None) -> None:
-    """Fill the database in memory, and keep a copy of it to begin each run with.
+    """Make the database with a copy of which each run begins.
 
     Args:
         migrated: a file to copy it from, if there is one.
@@ -145,15 +146,15 @@ def make_database(migrated: Path | None = None) -> None:
     from django.core.management import call_command
     from django.db import connection
 
-    from . import database
+    from . import database, domains
 
     connection.ensure_connection()
+    domains.install()
     if migrated is None:
         call_command("migrate", verbosity=0)
     else:
         with closing(sqlite3.connect(migrated)) as file:
             file.backup(connection.connection)
-    connection.connection.backup(_EMPTY)
     database.install()
     logging.disable(logging.CRITICAL)
 
@@ -161,10 +162,3 @@ def make_database(migrated: Path | None = None) -> None:
 def log_all() -> None:
     """Print what the workers log."""
     logging.disable(logging.NOTSET)
-
-
-def empty_database() -> None:
-    """Begin with the database as it was made."""
-    from django.db import connection
-
-    _EMPTY.backup(connection.connection)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,9 +20,7 @@ from msgnode.storage import control
 from .workers import Site, WorkerProcess
 from .world import Wire
 
-DOMAIN = "localhost"
-ALLOCATION = f"domain://msg-node.{DOMAIN}/address-allocation"
-SUBSCRIPTIONS = f"domain://msg-node.{DOMAIN}/sm"
+ALLOCATION, SUBSCRIPTIONS = "domain://msg-node.{}/address-allocation", "domain://msg-node.{}/sm"
 SESSION = "mn:/session"
 PATIENCE = 12.0
 """Seconds that a runtime waits for the answer to `open` before it tries elsewhere."""
@@ -37,6 +35,9 @@ LINGER = 5.0
 """Seconds that a node waits for such a runtime to read that its socket is closed."""
 ASKED = 4.0
 """Seconds after which a worker that was cut off Redis has asked again who is where."""
+DECIDED = 6.0
+"""Seconds after which a decision is in force at each worker that serves: it reads twice a second,
+and one that cannot read loses its lease after three."""
 FOREVER = 10**10
 """The window of the counter that all workers share: as wide, whatever a clock shows."""
 COUNTED = ("frames",)
@@ -49,6 +50,7 @@ class Sent:
     Attributes:
         listeners: of an event, the runtimes that were to get it, each with its session then.
         holder: of a request, who held the address, and its session then.
+        is_stored: whether it is stored for another domain; `stored_at` is when its sender was told.
     """
 
     by: Runtime
@@ -65,6 +67,13 @@ class Sent:
     answered_at: float = 0.0
     got: list[tuple[Runtime, float]] = field(default_factory=list)
     response_lost: bool = False
+    is_stored: bool = False
+    stored_at: float = 0.0
+
+    @property
+    def is_abroad(self) -> bool:
+        """Whether it is for an address of another domain."""
+        return not self.to.startswith(f"hyperty://{self.by.site.domain}/")
 
 
 class Socket:
@@ -173,7 +182,7 @@ class Socket:
         if self._connection is None:  # it was refused, when this was on its way already
             return
         self._counter.note(COUNTED, FOREVER)
-        self.runtime.crowd.counted += 1
+        self.worker.site.counted += 1
         if not self._is_reading or self._unread:
             self._unread.append(frame)
         else:
@@ -246,19 +255,22 @@ class Socket:
 class Crowd:
     """All runtimes, and what they have sent."""
 
-    def __init__(self, site: Site, number: int, seed: int) -> None:
-        self.site, self.world = site, site.world
+    def __init__(self, sites: Sequence[Site], number: int, seed: int) -> None:
+        self.sites, self.world = sites, sites[0].world
         self.sent: list[Sent] = []
         self.holders: dict[str, tuple[Runtime, int]] = {}  # address -> who has it, in which session
         self.problems: list[str] = []
         self.hasty: list[str] = []  # ends of sockets of runtimes that had not been slow for long
         self.ended: dict[str, float] = {}  # sessions that an operator has ended, and when
-        self.counted = 0
         self.is_quiet = False
-        self.runtimes = [Runtime(self, n, random.Random(f"{seed} {n}")) for n in range(number)]
+        self.runtimes = [
+            Runtime(self, sites[n % len(sites)], n, random.Random(f"{seed} {n}"))
+            for n in range(number)
+        ]
 
-    def serving(self) -> list[WorkerProcess]:
-        return [each for each in self.site.workers if each.is_serving]
+    @property
+    def workers(self) -> list[WorkerProcess]:
+        return [worker for site in self.sites for worker in site.workers]
 
     def press(self, there: Runtime) -> None:
         """Have all others send much to a runtime while it does not read, or moves about."""
@@ -287,9 +299,10 @@ class Runtime:
         unnoticed: until when a node takes a socket for one that is there, which is not.
     """
 
-    def __init__(self, crowd: Crowd, number: int, chance: random.Random) -> None:
+    def __init__(self, crowd: Crowd, site: Site, number: int, chance: random.Random) -> None:
         self.crowd, self.world, self.number = crowd, crowd.world, number
-        self.url = f"runtime://{DOMAIN}/r{number}"
+        self.site = site
+        self.url = f"runtime://{site.domain}/r{number}"
         self.source = f"10.0.0.{number}"
         self.session = 0
         self.token = self.address = ""
@@ -320,11 +333,14 @@ class Runtime:
         """Connect to some worker, unless there is a socket."""
         if self.socket is not None and self.socket.is_open:
             return
-        serving = self.crowd.serving()
+        serving = self._serving()
         if not serving:
             self.world.after(0.5, self.come)
             return
         self.connect(self._chance.choice(serving))
+
+    def _serving(self) -> list[WorkerProcess]:
+        return [each for each in self.site.workers if each.is_serving]
 
     def connect(self, worker: WorkerProcess) -> None:
         """Connect to a worker, and open or re-open the session there."""
@@ -370,7 +386,7 @@ class Runtime:
 
     def _come_twice(self) -> None:
         """Re-open at two workers at once, as a page does that was reloaded."""
-        serving = self.crowd.serving()
+        serving = self._serving()
         if self.token and len(serving) > 1:
             first, second = self._chance.sample(serving, 2)
             self.connect(first)
@@ -398,6 +414,7 @@ class Runtime:
     # --- what an operator does to it --------------------------------------------------------------
 
     def ban(self) -> None:
+        self.site.database.use()
         models.Ban.objects.get_or_create(kind=models.Ban.Kind.RUNTIME, value=self.url)
         control.post("bans.changed")
         self.banned_at = self.world.now
@@ -405,11 +422,13 @@ class Runtime:
 
     def lift_ban(self) -> None:
         if self.banned_at:
+            self.site.database.use()
             models.Ban.objects.filter(value=self.url).delete()
             control.post("bans.changed")
             self.banned_at = 0.0
 
     def end_session(self) -> None:
+        self.site.database.use()
         there = models.Session.objects.filter(runtime_url=self.url)
         for row in there.exclude(state=models.Session.State.CLOSED):
             control.post("session.end", session=row.id.hex, reason="simulated")
@@ -450,7 +469,8 @@ class Runtime:
                 self.address = body["value"]["allocated"][0]
                 self.crowd.holders[self.address] = self, session
 
-        self._ask("create", ALLOCATION, {"scheme": "hyperty", "value": {"number": 1}}, allocated)
+        asked = {"scheme": "hyperty", "value": {"number": 1}}
+        self._ask("create", ALLOCATION.format(self.site.domain), asked, allocated)
 
     def _act(self) -> None:
         self.world.after(self._pause, self._act)
@@ -461,7 +481,8 @@ class Runtime:
             return
         what = self._chance.random()
         if what < 0.5:
-            self.request(self._chance.choice(sorted(self.crowd.holders)))
+            to = self._chance.choice(sorted(self.crowd.holders))
+            self.request(to, is_stored=self._ids % 3 == 0)
         elif what < 0.8:
             for _ in range(self._chance.choice((1, 1, 5, 20))):
                 self.publish()
@@ -477,10 +498,11 @@ class Runtime:
             if body["code"] == 200 and session == self.session:
                 self.hears[topic] = self.world.now
 
-        self._ask("subscribe", SUBSCRIPTIONS, {"resources": [topic]}, subscribed)
+        to = SUBSCRIPTIONS.format(self.site.domain)
+        self._ask("subscribe", to, {"resources": [topic]}, subscribed)
 
-    def request(self, address: str, more: str = "") -> Sent:
-        sent = self._send("create", address, self.address, True, more)
+    def request(self, address: str, more: str = "", is_stored: bool = False) -> Sent:
+        sent = self._send("create", address, self.address, True, more, is_stored)
         sent.holder = self.crowd.holders.get(address)
         self._waiting[sent.id] = sent
         return sent
@@ -493,7 +515,10 @@ class Runtime:
         ]
         return sent
 
-    def _send(self, type_: str, to: str, sender: str, is_request: bool, more: str = "") -> Sent:
+    def _send(
+        self, type_: str, to: str, sender: str, is_request: bool, more: str = "",
+        is_stored: bool = False,
+    ) -> Sent:  # fmt: skip
         assert self.socket is not None
         self._ids += 1
         number = self._numbers[to] = self._numbers.get(to, 0) + 1
@@ -502,6 +527,8 @@ class Runtime:
         mark = len(self.crowd.sent)
         self.crowd.sent.append(sent)
         body = {"value": mark, "more": more} if more else {"value": mark}
+        if is_stored and sent.is_abroad:
+            sent.is_stored = body["store"] = True
         self.socket.send({"id": sent.id, "type": type_, "from": sender, "to": to, "body": body})
         return sent
 
@@ -546,11 +573,18 @@ class Runtime:
             sent.response_lost = True
 
     def _got(self, sent: Sent, socket: Socket) -> None:
+        if sent.is_stored:  # it may come twice, and behind what was sent later
+            sent.got.append((self, self.world.now))
+            return
         if any(who is self for who, _ in sent.got):
             self.crowd.problem(
                 f"{self} got the message {sent.number} of {sent.by} to {sent.to} twice"
             )
         sent.got.append((self, self.world.now))
+        for site in (sent.by.site, self.site):
+            if sent.by.site is not self.site and 0.0 < site.closed_at < sent.at - DECIDED:
+                self.crowd.problem(f"{self} got the message {sent.number} of {sent.by} to {sent.to}"
+                                   f", and {site.domain} lets nothing pass")  # fmt: skip
         key = repr(sent.by), sent.session, sent.to
         last, over = self._delivered.get(key, (0, socket))
         are_both_open = over is not socket and over.is_open  # nobody orders what two networks carry
@@ -575,9 +609,12 @@ class Runtime:
         if not socket.is_open:
             sent.response_lost = True
             return
+        if body["code"] == 100:
+            sent.stored_at = self.world.now
+            return
         sent.answers.append(body["code"])
         sent.answered_at = self.world.now
-        if len(sent.answers) > 1:
+        if len(sent.answers) > 1 and not sent.is_stored:
             self.crowd.problem(f"{self} got {sent.answers} for the request {id_} to {sent.to}")
         if body["code"] == 404 and sent.holder is not None:
             holder, session = sent.holder

@@ -1,5 +1,5 @@
-"""One run: workers, runtimes, and what is broken when. Drawn from a seed; what is broken can be
-given, so that a run that failed can be tried with less."""
+"""One run: domains, workers, runtimes, and what is broken when. Drawn from a seed; what is broken
+can be given, so that a run that failed can be tried with less."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from msgnode.models import Peer
+
 from . import oracle
-from .database import THERE
-from .prepare import CHANCE, empty_database
+from .domains import Network, decide
+from .prepare import CHANCE
 from .runtimes import Crowd
 from .workers import Site, WorkerProcess
 from .world import World
 
 BROKEN_FOR = 32.0
 """Seconds in which things are broken."""
-HEALED = 20.0
+HEALED, HEALED_ABROAD = 20.0, 60.0
 QUIET = 10.0
 """Seconds after which all is well again, and then without new messages nothing is under way any
-more: the promise is a minute, with leases ten times as long. A run goes on as soon as that is so,
+more: the promise is a minute, with leases ten times as long; what is between domains has its real
+times. A run goes on as soon as that is so,
 but not before so many have passed that what comes late is seen, too:"""
 AT_LEAST = 5.0
 
@@ -45,13 +48,23 @@ class Outcome(NamedTuple):
     messages: int
 
 
+def domains_of(seed: int) -> int:
+    """How many domains a seed has: one in five has two or three."""
+    return 1 if seed % 5 != 2 else 3 if seed % 25 == 2 else 2
+
+
+def kinds_of(seed: int) -> dict[str, tuple[Step, Step]]:
+    """What can be broken in the run of a seed."""
+    return KINDS if domains_of(seed) == 1 else {**KINDS, **DOMAIN_KINDS}
+
+
 def faults_of(seed: int) -> list[Fault]:
     """What a seed breaks: one in five seeds breaks two things together that are seldom so."""
     chance = random.Random(f"together of {seed}")
     if chance.random() < 0.2:
-        return _together(chance)
+        return _together(chance, seed)
     chance = random.Random(f"faults of {seed}")
-    kinds = chance.sample(sorted(KINDS), chance.randint(1, 4))
+    kinds = chance.sample(sorted(kinds_of(seed)), chance.randint(1, 4))
     hit = chance.randrange(4)  # most faults are of one worker
     return sorted(
         Fault(
@@ -64,15 +77,15 @@ def faults_of(seed: int) -> list[Fault]:
     )
 
 
-def _together(chance: random.Random) -> list[Fault]:
-    first, second = chance.choice(TOGETHER)
+def _together(chance: random.Random, seed: int) -> list[Fault]:
+    first, second = chance.choice(TOGETHER if domains_of(seed) == 1 else DOMAINS_TOGETHER)
     at, worker = chance.uniform(4.0, BROKEN_FOR - 12), chance.randrange(4)
     faults = [
         Fault(round(at, 2), first, worker, chance.choice((8.0, 12.0))),
         Fault(round(at + chance.uniform(0.1, 2.0), 2), second, worker, chance.choice((4.5, 8.0))),
     ]
     if chance.random() < 0.3:
-        other = chance.choice(sorted(KINDS))
+        other = chance.choice(sorted(kinds_of(seed)))
         faults.append(Fault(round(at + 1.0, 2), other, chance.randrange(4), 2.5))
     return sorted(faults)
 
@@ -80,7 +93,8 @@ def _together(chance: random.Random) -> list[Fault]:
 def single_fault(seed: int) -> list[Fault]:
     """One fault, of each kind in turn."""
     chance = random.Random(f"fault of {seed}")
-    kind = sorted(KINDS)[seed % len(KINDS)]
+    kinds = sorted(kinds_of(seed))
+    kind = kinds[(seed if domains_of(seed) == 1 else seed // 5) % len(kinds)]
     return [
         Fault(round(chance.uniform(4.0, 15.0), 2), kind, seed % 4, chance.choice((1.0, 4.5, 8.0)))
     ]
@@ -90,23 +104,19 @@ def run(seed: int, faults: Sequence[Fault] | None = None, seconds: float = BROKE
     """Run a seed; `faults` instead of those that it draws."""
     chance = random.Random(f"world of {seed}")
     CHANCE.seed(seed)
-    empty_database()
     world = World(seed)
-    site = Site(world)
-    THERE[:] = [site.database]
-    number = chance.choice((2, 2, 3, 3, 4))
-    same_host = chance.random() < 0.5
-    for n in range(number):
-        WorkerProcess(site, f"w{n}", "host" if same_host else f"host{n}").start()
-    crowd = Crowd(site, chance.randint(3, 6), seed)
+    domains = domains_of(seed)
+    sites = _one(world, chance) if domains == 1 else _several(world, domains, chance)
+    crowd = Crowd(sites, chance.randint(3, 6), seed)
     planned = faults_of(seed) if faults is None else faults
     for fault in planned:
-        _plan(crowd, fault)
+        _plan(crowd, fault, kinds_of(seed))
     oracle.begin(crowd)
     try:
         world.run(seconds)
-        _mend(crowd)
-        oracle.run_until(crowd, lambda: oracle.is_healed(crowd), AT_LEAST, HEALED)
+        _mend(crowd, kinds_of(seed))
+        limit = HEALED if len(sites) == 1 else HEALED_ABROAD
+        oracle.run_until(crowd, lambda: oracle.is_healed(crowd), AT_LEAST, limit)
         crowd.is_quiet = True
         oracle.run_until(crowd, lambda: not oracle.judge(crowd), AT_LEAST, QUIET)
         problems = [*oracle.serves_all(crowd), *oracle.is_settled(crowd), *oracle.judge(crowd)]
@@ -116,24 +126,43 @@ def run(seed: int, faults: Sequence[Fault] | None = None, seconds: float = BROKE
     finally:
         for each in tuple(world.machines):
             each.kill()
-        THERE.clear()
     return Outcome(problems, world.notes, world.turns, len(crowd.sent))
 
 
-def _plan(crowd: Crowd, fault: Fault) -> None:
-    site, world = crowd.site, crowd.world
-    worker = site.workers[fault.worker % len(site.workers)]
-    begin, end = KINDS[fault.kind]
+def _one(world: World, chance: random.Random) -> list[Site]:
+    """A node that is alone."""
+    site = Site(world, "localhost")
+    number = chance.choice((2, 2, 3, 3, 4))
+    same_host = chance.random() < 0.5
+    for n in range(number):
+        WorkerProcess(site, f"w{n}", "host" if same_host else f"host{n}").start()
+    return [site]
+
+
+def _several(world: World, number: int, chance: random.Random) -> list[Site]:
+    """Nodes of several domains."""
+    sites = [Site(world, f"{'abc'[n]}.example", n) for n in range(number)]
+    Network(world, sites)
+    for site in sites:
+        for n in range(chance.choice((1, 2, 2))):
+            WorkerProcess(site, f"{site.domain[0]}{n}", f"{site.domain} {n}").start()
+    return sites
+
+
+def _plan(crowd: Crowd, fault: Fault, kinds: dict[str, tuple[Step, Step]]) -> None:
+    world = crowd.world
+    worker = crowd.workers[fault.worker % len(crowd.workers)]
+    begin, end = kinds[fault.kind]
     runtime = crowd.runtimes[fault.worker % len(crowd.runtimes)]
     target: Any = runtime if _is_of_runtimes(fault.kind) else worker
 
     def begins() -> None:
         world.note(f"{fault.kind} {target if target is runtime else worker.name}")
-        begin(site, target)
+        begin(target.site, target)
 
     def ends() -> None:
         world.note(f"no more {fault.kind}")
-        end(site, target)
+        end(target.site, target)
 
     world.after(fault.at, begins)
     world.after(fault.at + fault.seconds, ends)
@@ -143,11 +172,12 @@ def _is_of_runtimes(kind: str) -> bool:
     return kind.startswith(("runtime", "session"))
 
 
-def _mend(crowd: Crowd) -> None:
-    for kind, (_, end) in KINDS.items():
-        for target in crowd.runtimes if _is_of_runtimes(kind) else crowd.site.workers:
-            end(crowd.site, target)
-    crowd.site.database.commits_to_lose.clear()
+def _mend(crowd: Crowd, kinds: dict[str, tuple[Step, Step]]) -> None:
+    for kind, (_, end) in kinds.items():
+        for target in crowd.runtimes if _is_of_runtimes(kind) else crowd.workers:
+            end(target.site, target)
+    for site in crowd.sites:
+        site.database.commits_to_lose.clear()
 
 
 # --- what can be broken ---------------------------------------------------------------------------
@@ -209,6 +239,15 @@ def _jump(seconds: float) -> Step:
     return step
 
 
+def _set_right(site: Site, worker: WorkerProcess) -> None:
+    if worker.machine is not None:
+        worker.machine.wall_skew = 0.0
+
+
+def _decide(decision: str) -> Step:
+    return lambda site, worker: decide(site, decision)
+
+
 _UNREAD = "runtime does not read"
 
 KINDS: dict[str, tuple[Step, Step]] = {
@@ -251,6 +290,24 @@ KINDS: dict[str, tuple[Step, Step]] = {
 }  # fmt: skip
 """What can be broken, and how it is mended."""
 
+DOMAIN_KINDS: dict[str, tuple[Step, Step]] = {
+    "clock jumps": (_jump(3600.0), _set_right),  # nodes whose clocks differ do not know each other
+    "domains are cut": (
+        lambda site, worker: site.network.cut(), lambda site, worker: site.network.mend()
+    ),
+    "domain is not heard": (
+        lambda site, worker: site.network.cut(site.domain),
+        lambda site, worker: site.network.mend(),
+    ),
+    "sockets of domains are lost": (lambda site, worker: site.network.lose(), _nothing),
+    "sockets of domains are half open": (
+        lambda site, worker: site.network.lose(site.domain), _nothing
+    ),
+    "peers are paused": (_decide(Peer.Decision.PAUSED), _decide(Peer.Decision.APPROVED)),
+    "peers are blocked": (_decide(Peer.Decision.BLOCKED), _decide(Peer.Decision.APPROVED)),
+}  # fmt: skip
+"""And what is besides where there are several domains."""
+
 TOGETHER = (
     ("database is slow", "freeze"),  # while a renewal, or another transaction, is under way
     ("worker is far off", "runtime comes twice"),
@@ -260,3 +317,12 @@ TOGETHER = (
     ("runtime comes twice", "runtime is banned"),
 )
 """What is broken at one time, so that what lies between two moments of it is met."""
+
+DOMAINS_TOGETHER = (
+    ("domains are cut", "kill"),
+    ("domains are cut", "freeze"),
+    ("sockets of domains are half open", "kill"),
+    ("sockets of domains are lost", "worker is far off"),
+    ("peers are paused", "freeze"),
+    ("peers are paused", "database is slow"),
+)

@@ -1,8 +1,10 @@
-"""The processes of the simulation: whole workers of one node, which end, freeze and begin again."""
+"""The processes of the simulation: whole workers of nodes, which end, freeze and begin again."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from django.conf import settings
 
 from msgnode.node import Node
 
@@ -15,14 +17,24 @@ RESTART = (0.5, 3.0)
 
 
 class Site:
-    """What the workers of a node share."""
+    """What the workers of a node share.
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    Attributes:
+        network: to the nodes of other domains, None if there are none.
+        counted: frames that its workers have read from runtimes.
+        forgot_at: when something was lost last that its workers had for another domain.
+        closed_at: since when an operator lets nothing pass to other domains, 0.0 if something may.
+    """
+
+    def __init__(self, world: World, domain: str, number: int = 0) -> None:
+        self.world, self.domain = world, domain
         self.redis = RedisServer(world)
         self.database = Database(world)
         self.workers: list[WorkerProcess] = []
-        self._pids = 100
+        self.network: Any = None
+        self.counted = 0
+        self.forgot_at = self.closed_at = 0.0
+        self._pids = 100 + 1_000 * number
 
     def next_pid(self) -> int:
         self._pids += 1
@@ -62,7 +74,7 @@ class WorkerProcess:
         machine = Machine(
             self.site.world, pid or self.site.next_pid(), self.host, self._skew, self._rate
         )
-        machine.network = self.site.redis.connect
+        machine.network, machine.site = self.site.redis.connect, self.site
         self.machine, self.node = machine, None
         with machine:
             machine.create_task(self._run(machine))
@@ -119,6 +131,12 @@ class WorkerProcess:
         return redis.is_up and not redis.is_frozen and not any(each.is_cut for each in wires)
 
     @property
+    def peers(self) -> dict[int, Any]:
+        """The links to other domains that it serves."""
+        parts: Any = self.node and self.node.parts
+        return parts.node_links._find.__self__.links if parts and parts.node_links else {}
+
+    @property
     def counter(self) -> Any:
         """Counters that all workers share."""
         assert self.node is not None
@@ -128,6 +146,8 @@ class WorkerProcess:
     # --- the process ------------------------------------------------------------------------------
 
     async def _run(self, machine: Machine) -> None:
+        settings.DOMAIN = self.site.domain
+        settings.FEDERATION = "off" if self.site.network is None else "listed"
         node = Node()
         lost = machine.create_future()
         node.parts.lease.on_lost.append(lambda why: lost.done() or lost.set_result(why))
@@ -160,6 +180,8 @@ class WorkerProcess:
 
     def _end(self, machine: Machine) -> None:
         machine.kill()
+        if self.peers:
+            self.site.forgot_at = self.site.world.now
         self.machine = self.node = None
         links, self.links = self.links, []
         for each in links:

@@ -117,6 +117,7 @@ class Machine(asyncio.BaseEventLoop):
         self.is_frozen = self.is_dead = False
         self._free_at = 0.0
         self.network: Callable[..., Any] | None = None
+        self.site: Any = None  # what its process shares with others
         self.set_exception_handler(self._note_fault)
         self.set_task_factory(lambda loop, work, **more: Task(work, loop=loop, **more))
         world.machines.append(self)
