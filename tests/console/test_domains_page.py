@@ -88,7 +88,7 @@ def test_the_map_adds_up_the_workers_and_says_who_is_missing() -> None:
     rows = [
         PeerRow(1, "b.example", "approved"), PeerRow(2, "free.example", "approved"),
         PeerRow(3, "new.example", "pending"), PeerRow(4, "bad.example", "blocked"),
-        PeerRow(5, "quiet.example", "approved"),
+        PeerRow(5, "quiet.example", "approved"), PeerRow(6, "sip.example", "approved", 6),
     ]  # fmt: skip
     one = DomainFigures(
         "one",
@@ -106,7 +106,9 @@ def test_the_map_adds_up_the_workers_and_says_who_is_missing() -> None:
     assert states == {
         "b.example": "live", "free.example": "waits for a worker",
         "new.example": "waits for approval", "bad.example": "blocked", "quiet.example": "idle",
+        "sip.example": "waits for a worker",
     }  # fmt: skip
+    assert told["peers"][-1]["url"].endswith("/legacynetwork/6/change/")
     well = [each["domain"] for each in told["peers"] if each["is_well"]]
     assert well == ["b.example", "quiet.example"], "one that nobody needs is no fault"
     assert told["peers"][0] == {

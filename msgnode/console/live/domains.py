@@ -23,17 +23,19 @@ _NOT_SERVED = {"approved": "waits for a worker", "pending": "waits for approval"
 
 
 class PeerRow(NamedTuple):
-    """A peer, as it was decided."""
+    """A peer, as it was decided; `network` is the key of a legacy network, None of a node."""
 
     pk: int
     domain: str
     decision: str
+    network: int | None = None
 
 
 def rows() -> list[PeerRow]:
     """The peers. Blocks."""
     found = Peer.objects.order_by("decision", "domain")  # approved ones first
-    return [PeerRow(*row) for row in found.values_list("pk", "domain", "decision")[:MOST]]
+    told = found.values_list("pk", "domain", "decision", "legacynetwork")
+    return [PeerRow(*row) for row in told[:MOST]]
 
 
 def now_of(told: Mapping[str, DomainFigures | None], known: Sequence[PeerRow]) -> dict[str, Any]:
@@ -73,6 +75,7 @@ def _joined(heard: Sequence[DomainFigures]) -> list[VisitorFigures]:
 def _peer(row: PeerRow, now: PeerFigures | None) -> dict[str, Any]:
     is_served = now is not None and row.decision == Peer.Decision.APPROVED
     state = now.state if now is not None and is_served else _NOT_SERVED.get(row.decision)
+    kind = "peer" if row.network is None else "legacynetwork"
     return {
         "domain": row.domain,
         "state": state or row.decision,
@@ -81,7 +84,7 @@ def _peer(row: PeerRow, now: PeerFigures | None) -> dict[str, Any]:
         "received": round(now.received, 1) if now else 0,
         "waiting": now.waiting if now else 0,
         "round_trip_ms": round(now.round_trip * 1000, 1) if now else 0,
-        "url": reverse("admin:msgnode_peer_change", args=[row.pk]),
+        "url": reverse(f"admin:msgnode_{kind}_change", args=[row.pk]),
     }
 
 
