@@ -22,9 +22,12 @@ REST_SECONDS, LOOK_SECONDS = 600.0, 5.0
 POOL_ALARM = "legacy-pool-empty"
 
 
+_LENT = re.compile(r"guest\d{3,4}")
+
+
 def is_lent(name: str) -> bool:
     """Whether an address is, or was, of a pool: no user has such a one."""
-    return re.fullmatch(r"guest\d{3,4}", name) is not None
+    return _LENT.fullmatch(name) is not None
 
 
 class AddressPool:

@@ -144,14 +144,14 @@ class LegacyLink:
         queue = PeerQueue(QUEUE_MESSAGES, QUEUE_BYTES, stored_seconds=around.stored_seconds)
         self.exchange = PeerExchange(around.own, peer.domain, queue, self._session.say, store=store)
         self.subscriptions = HeldSubscriptions(
-            peer.domain, peer.runtime_url, self._post, around.observed, self._look
+            peer.domain, peer.runtime_url, self._post, around.observed, self.wake
         )
         self.network = make(self)
         self._asked: OrderedDict[str, _Asked] = OrderedDict()
         self._number = 0
         self._retries = BackOff(0.25, 30.0)
         self._hurries = asyncio.Event()
-        self._is_stopped = self._is_pumping = self._is_restored = False
+        self._is_stopped = self._is_restored = self._is_woken = False
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._looks_at = math.inf
@@ -297,7 +297,7 @@ class LegacyLink:
     def _outgoing(self, frame: bytes) -> None:
         """Process a frame for the network's session."""
         try:
-            message = messages.parse(frame)
+            message = messages.parse_unmarked(frame)
         except InvalidFrame:
             return
         to = message.recipients[0]
@@ -322,28 +322,22 @@ class LegacyLink:
 
     def _put(self, message: Message) -> None:
         self.exchange.put(message)
-        self._pump()
-        if min(self.exchange.due, self.network.due) < self._looks_at:
-            self._set_timer()
+        self.wake()
 
     def _pump(self) -> None:
         """Send what waits, as far as the network takes it."""
-        if self.state != LIVE or self._is_pumping:
+        if self.state != LIVE:
             return
-        self._is_pumping = True
-        try:
-            self.subscriptions.pump()
-            while self.network.has_room and (message := self.exchange.take_message()) is not None:
-                try:
-                    self.network.send(message)
-                except NodeError as error:
-                    self.answer(message, messages.error_body(error))
-                except Exception as error:
-                    FAULTS.note("legacy network", error)
-                    fault = Unavailable("The gateway has failed at this message.")
-                    self.answer(message, messages.error_body(fault))
-        finally:
-            self._is_pumping = False
+        self.subscriptions.pump()
+        while self.network.has_room and (message := self.exchange.take_message()) is not None:
+            try:
+                self.network.send(message)
+            except NodeError as error:
+                self.answer(message, messages.error_body(error))
+            except Exception as error:
+                FAULTS.note("legacy network", error)
+                fault = Unavailable("The gateway has failed at this message.")
+                self.answer(message, messages.error_body(fault))
 
     def _post(self, frame: bytes) -> None:
         message = messages.parse(frame)
@@ -405,7 +399,7 @@ class LegacyLink:
         self._around.clear_alarm(REFUSED_ALARM, self.peer.domain)
         self._enter(LIVE)
         self.subscriptions.renew()
-        self._look()
+        self.wake()
 
     async def ready(self) -> None:
         """Note that what has come was taken, and wait until this node takes more of the network."""
@@ -413,8 +407,18 @@ class LegacyLink:
         await self._session.ready()
 
     def wake(self) -> None:
-        """Note that the network takes more again, or has a time limit that it had not."""
-        self._pump()
+        """Note that something waits, the network takes more, or has a time limit that it had not.
+
+        It is looked at once for all that happens in a turn of the loop.
+        """
+        if not self._is_woken:
+            self._is_woken = True
+            asyncio.get_running_loop().call_soon(self._woken)
+
+    def _woken(self) -> None:
+        self._is_woken = False
+        with FAULTS.kept_to("legacy network"):
+            self._pump()
         self._set_timer()
 
     def answer(self, message: Message, body: dict[str, Any]) -> None:
@@ -425,28 +429,26 @@ class LegacyLink:
         if class_of(message) in (MessageClass.REQUEST, MessageClass.STORED):
             reply = messages.parse(messages.reply(message, body))
             with suppress(NotCarried):  # it was answered 503 or 504 meanwhile
-                self._session.say(self.exchange.taken_in(reply))
+                self._session.say(self.exchange.taken_in(reply), message=reply)
 
     def ask(self, type_: str, sender: str, to: str, body: dict[str, Any], said: Answered) -> None:
         """Carry a request of somebody there; `said` is called once with a final answer."""
         if len(self._asked) >= MAX_ASKED:
             said(503, {"description": "Too many requests of this network wait for an answer."})
             return
-        frame = self._frame(type_, sender or f"{self.peer.stub_url}/gateway", to, body)
-        if frame is None:
+        message = self._made(type_, sender or f"{self.peer.stub_url}/gateway", to, body)
+        if message is None:
             said(403, {"description": "The message cannot be carried."})
             return
-        until = time.monotonic() + ASK_SECONDS
-        self._asked[str(self._number)] = _Asked(said, until)
-        if until < self._looks_at:
-            self._set_timer()
-        self._session.say(frame, self._vouched(sender))
+        self._asked[message.id_key] = _Asked(said, time.monotonic() + ASK_SECONDS)
+        self.wake()
+        self._session.say(message.frame, self._vouched(sender), message)
 
     def tell(self, sender: str, to: str, body: dict[str, Any]) -> None:
         """Carry an update of somebody there, which is not answered."""
-        frame = self._frame("update", sender, to, body)
-        if frame is not None:
-            self._session.say(frame, self._vouched(sender))
+        message = self._made("update", sender, to, body)
+        if message is not None:
+            self._session.say(message.frame, self._vouched(sender), message)
 
     def _vouched(self, sender: str) -> Identity | None:
         """The identity of a user there, where the network is trusted to say who writes."""
@@ -459,18 +461,18 @@ class LegacyLink:
             f"{scheme}:{self.peer.domain}", subject, subject, self.peer.domain, user_url=url
         )
 
-    def _frame(self, type_: str, sender: str, to: str, body: dict[str, Any]) -> bytes | None:
+    def _made(self, type_: str, sender: str, to: str, body: dict[str, Any]) -> Message | None:
         """A message as the network's, None if it is not carried."""
         self._number += 1
         head = {"id": str(self._number), "type": type_, "from": sender, "to": to, "body": body}
-        frame = msgspec.json.encode(head)
-        if sender.startswith(self.peer.stub_url):
-            return frame
         try:
-            return self.exchange.taken_in(messages.parse(frame))
+            message = messages.parse(msgspec.json.encode(head))
+            if not sender.startswith(self.peer.stub_url):
+                self.exchange.taken_in(message)
         except (InvalidFrame, NotCarried) as error:
             self.refused(str(error))
             return None
+        return message
 
     def granted(self, message: Message, body: dict[str, Any]) -> None:
         """Say what has become of a subscription that this node wanted there."""

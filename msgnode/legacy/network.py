@@ -56,6 +56,11 @@ class Answer(NodeError):
         self.code = code  # type: ignore[misc]  # the server's
 
 
+def shown(text: str) -> str:
+    """What another party has written, in one line, for a person, a page or a log."""
+    return "".join(each if each.isprintable() else " " for each in text[:200]).strip(" :")
+
+
 def named_address(start: str, name: str) -> str:
     """The address of a name below `scheme://domain/`, in canonical form; "" if it can have none.
 

@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
+from sys import getsizeof
 from typing import Any
 
+from msgnode.core.bounded_cache import BoundedCache
 from msgnode.core.errors import Forbidden, NodeError, Unavailable
 from msgnode.core.messages import Message
 
@@ -21,6 +23,8 @@ from .address_pool import AddressPool, is_lent
 from .lookups import Found, UserLookups, remember
 from .network import Answer, Here, LegacySettings, NotSupported
 
+REMEMBERED_BYTES = 1024 * 1024
+"""Of names here and there, which each message needs."""
 MAX_HELD = 1_000
 """Messages from there that wait for a look-up."""
 BURST = 10
@@ -54,8 +58,8 @@ class Parties:
     ) -> None:
         self._here = here
         self._pool = pool
-        self._user_of = user_of
-        self._name_of = name_of
+        self._user_of = BoundedCache(user_of, REMEMBERED_BYTES, getsizeof).__getitem__
+        self._name_of = BoundedCache(name_of, REMEMBERED_BYTES, getsizeof).__getitem__
         self._settings = settings
         self._lends_to_all = lends_to_all
         self._clock = clock
@@ -94,6 +98,10 @@ class Parties:
         if left < 1:
             self._here.refused(f"{their[:200]} sends more than {per_minute} a minute")
         return left >= 1
+
+    def may_be(self, name: str) -> bool:
+        """Whether a name may be of a user here, or is of the pool."""
+        return is_lent(name) or bool(self._user_of(name))
 
     def find(
         self,

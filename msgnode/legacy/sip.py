@@ -13,7 +13,6 @@ Rules
 
 from __future__ import annotations
 
-import hashlib
 import math
 import secrets
 import time
@@ -40,13 +39,14 @@ from .network import (
     NotAdmitted,
     NotSupported,
     TooLarge,
+    shown,
 )
 from .parties import Parties, written_in
 from .sip_addresses import GATEWAY, SipAddresses
 from .sip_calls import ALLOW, CODES, SipCalls
 from .sip_flow import SipFlow
 from .sip_media import MEDIA_ALARM, Media, Rtpengine
-from .sip_messages import MAX_BODY, SDP, TEXT, Incoming, address_of, plain, uri
+from .sip_messages import MAX_BODY, SDP, TEXT, Incoming, address_of, number_of, uri, uri_in
 from .sip_transactions import LOST, Outgoing, Served, Transactions
 
 QUIET_SECONDS, PING_SECONDS, LOOK_SECONDS = 20.0, 10.0, 0.25
@@ -79,9 +79,7 @@ class _Text:
     """A message to a URI that waits for its turn, or, with no limit, for its answer."""
 
     message: Message
-    target: str
-    name: str
-    body: bytes
+    request: Outgoing
     until: float
     attempts: int = 0
 
@@ -129,7 +127,7 @@ class SipNetwork:
         self.restores = {LENT: self.pool.restore, CALL: self.calls.restore}
         self._flow: SipFlow | None = None
         self._end: Lost | None = None
-        self._key = secrets.token_bytes(16)
+        self._mark = secrets.token_hex(5)  # our Call-IDs begin with it
         names = [*self.pool.names, *([GATEWAY] if settings.component else [])]
         self._accounts = [_Account(name, self._call_id()) for name in names]
         self._registering = self._finding = 0
@@ -144,11 +142,7 @@ class SipNetwork:
 
     def _call_id(self) -> str:
         """A new id, which is known as ours when it comes back."""
-        id_ = secrets.token_hex(10)
-        return f"{id_}{self._mark(id_)}"
-
-    def _mark(self, id_: str) -> str:
-        return hashlib.blake2b(id_.encode(), key=self._key, digest_size=5).hexdigest()
+        return f"{self._mark}{secrets.token_hex(10)}"
 
     # --- the connection ---------------------------------------------------------------------------
 
@@ -267,7 +261,7 @@ class SipNetwork:
             return
         self._registering -= 1
         now, self._due = self._clock(), 0.0
-        least = answer.seconds("min-expires") if answer is not None else None
+        least = answer.number_in("min-expires") if answer is not None else None
         if 200 <= code < 300 and answer is not None:
             account.is_registered = True
             account.at = now + 0.8 * self._granted(account, answer)
@@ -276,7 +270,7 @@ class SipNetwork:
         elif code == 423 and least is not None and account.seconds < least <= MAX_MIN_EXPIRES:
             account.seconds, account.at = least, 0.0
         elif code in (401, 403, 404, 407):
-            why = plain(answer.reason) if answer is not None else ""
+            why = shown(answer.reason) if answer is not None else ""
             self._give_up(NotAdmitted(f"the registrar refuses {account.name} ({code} {why})"))
         elif account.is_registered:
             self._here.refused(f"the registrar does not renew {account.name} ({code})")
@@ -287,12 +281,12 @@ class SipNetwork:
 
     def _granted(self, account: _Account, answer: Incoming) -> int:
         """For how many seconds an account is registered."""
-        expires = answer.seconds("expires")
+        expires = answer.number_in("expires")
         for each in answer.all("contact"):
             found = address_of(each)
             if found is not None and f"<{found.uri}>" == account.place:
-                said = found.parameters.get("expires") or ""
-                expires = int(said) if said.isdigit() and len(said) < 10 else expires
+                said = number_of(found.parameters.get("expires") or "")
+                expires = expires if said is None else said
         return max(1, account.seconds if expires is None else expires)
 
     def _begin(self) -> None:
@@ -329,7 +323,9 @@ class SipNetwork:
         if len(self._lines.get(target, ())) >= PER_ADDRESS:
             raise Unavailable(f"{PER_ADDRESS} messages to {target} wait for an answer.")
         self._parties.wrote(message.recipients[0], name, message.sender)
-        self._put(_Text(message, target, name, body, self._clock() + WAIT_SECONDS))
+        request = self.request("MESSAGE", target, name)
+        request.body, request.type_ = body, f"{TEXT};charset=utf-8"
+        self._put(_Text(message, request, self._clock() + WAIT_SECONDS))
 
     def subscribe(self, message: Message) -> None:
         """Refuse a request for the presence of users there."""
@@ -347,12 +343,12 @@ class SipNetwork:
 
     def _put(self, text: _Text) -> None:
         """Add a message to those to its URI; it is sent at once if there is no other."""
-        line = self._lines.setdefault(text.target, deque())
+        line = self._lines.setdefault(text.request.uri, deque())
         line.append(text)
-        self._waiting, self._bytes = self._waiting + 1, self._bytes + len(text.body)
+        self._waiting, self._bytes = self._waiting + 1, self._bytes + len(text.request.body)
         self._due = min(self._due, text.until)
         if len(line) == 1:
-            self._advance(text.target)
+            self._advance(text.request.uri)
 
     def _advance(self, target: str) -> None:
         """Answer what has waited too long for its turn, and send the message whose turn it is."""
@@ -363,9 +359,7 @@ class SipNetwork:
             return
         text = line[0]
         text.attempts, text.until = text.attempts + 1, math.inf
-        request = self.request("MESSAGE", target, text.name)
-        request.body, request.type_ = text.body, f"{TEXT};charset=utf-8"
-        self._transactions.send(request, partial(self._answered, line))
+        self._transactions.send(text.request, partial(self._answered, line))
 
     def _answered(self, line: deque[_Text], code: int, answer: Incoming | None) -> None:
         if code < 200:
@@ -374,14 +368,14 @@ class SipNetwork:
         if code >= 300:
             body = error_body(self.fault_of(code, answer, text.message))
         self._answer_first(line, body)
-        self._advance(text.target)
+        self._advance(text.request.uri)
 
     def _answer_first(self, line: deque[_Text], body: dict[str, Any]) -> None:
         """Answer the first message of those to a URI, and take it out."""
         text = line.popleft()
-        self._waiting, self._bytes = self._waiting - 1, self._bytes - len(text.body)
+        self._waiting, self._bytes = self._waiting - 1, self._bytes - len(text.request.body)
         if not line:
-            del self._lines[text.target]
+            del self._lines[text.request.uri]
         self._here.answer(text.message, body)
 
     def fault_of(self, code: int, answer: Incoming | None, message: Message) -> NodeError:
@@ -389,7 +383,7 @@ class SipNetwork:
         to = message.recipients[0][:200]
         if answer is None:
             return GatewayTimeout(f"{to} has not answered in time.")
-        why = " ".join(filter(None, (str(code), plain(answer.reason))))
+        why = " ".join(filter(None, (str(code), shown(answer.reason))))
         return Answer(
             504 if code == 408 else CODES.get(code, 502), f"{to} cannot be reached ({why})."
         )
@@ -411,8 +405,8 @@ class SipNetwork:
 
     def _discover(self, message: Message, target: str) -> None:
         """Ask whether there is a user, who may be asked anything."""
-        found = address_of(target)
-        url = self.addresses.address_of(found.uri) if found is not None else ""
+        found = uri_in(target)
+        url = self.addresses.address_of(found) if found is not None else ""
         user = f"user://{self._settings.domain}/{target.removeprefix('sip:')}"
 
         def said(code: int, answer: Incoming | None) -> None:
@@ -435,12 +429,12 @@ class SipNetwork:
         request = served.request
         if request.to_tag or request.method == "BYE":
             self._dialogs.took(served)
-        elif request.seconds("max-forwards") == 0:
+        elif request.number_in("max-forwards") == 0:
             self._transactions.answer(served, 483)
         elif required := request.headers.get("require"):
             unsupported = ("Unsupported", ", ".join(required))
             self._transactions.answer(served, 420, headers=[unsupported])
-        elif self._mark(request.call_id[:20]) == request.call_id[20:]:
+        elif request.call_id.startswith(self._mark):
             self._here.refused("a request of this node came back")
             self._transactions.answer(served, 482)
         elif request.method == "OPTIONS":
@@ -455,7 +449,7 @@ class SipNetwork:
         sender = served.request.sender
         if sender is None or not self.addresses.is_ours(sender.uri.user or "", sender.uri.host):
             return False
-        who = plain(str(sender.uri))
+        who = shown(str(sender.uri))
         self._here.refused(f"somebody there says that he is {who}")
         self._here.raise_alarm(POSING_ALARM, f"Somebody there says that he is {who}, of this node.")
         self._transactions.answer(served, 403)
@@ -466,10 +460,11 @@ class SipNetwork:
         request = served.request
         sender = request.sender
         their = self.addresses.address_of(sender.uri) if sender is not None else ""
-        name = (address_of(request.uri) or sender).uri.user or ""  # type: ignore[union-attr]
+        asked = uri_in(request.uri)
+        name = (asked.user if asked is not None else "") or ""
         if not their:
             self._transactions.answer(served, 403, "Nobody can be answered there")
-        elif not self._knows(name):
+        elif not self._parties.may_be(name):
             self._transactions.answer(served, 404)
         elif request.method == "MESSAGE" and request.media_type != TEXT:
             self._transactions.answer(served, 415, headers=[("Accept", TEXT)])
@@ -480,10 +475,6 @@ class SipNetwork:
         else:
             text = request.body.decode(errors="replace")
             self._parties.deliver(their, name, text, partial(self._delivered, served))
-
-    def _knows(self, name: str) -> bool:
-        """Whether a name may be of a user here, or is of the pool."""
-        return is_lent(name) or bool(self.addresses.user_of(name))
 
     def _delivered(self, served: Served, code: int, why: str) -> None:
         if code < 300:

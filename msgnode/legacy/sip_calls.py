@@ -26,12 +26,11 @@ from msgnode.core.errors import BadMessage, Conflict, NodeError
 
 from .calls import MAX_CALLS, Call, Calls, CallState
 from .descriptions import Candidate, Description, sdp_fault
-from .network import Here
+from .network import Here, shown
 from .parties import Parties
 from .sip_addresses import SipAddresses
 from .sip_media import Media
-from .sip_messages import MAX_ROUTES, METHODS, SDP, TEXT, Incoming, plain, tag_of
-from .sip_messages import address_of as parsed_address
+from .sip_messages import MAX_ROUTES, METHODS, SDP, TEXT, Incoming, party_in
 from .sip_transactions import LOST, TIMEOUT_SECONDS, Outgoing, Served, Transactions
 
 GATHER_SECONDS, ANSWER_SECONDS = 2.0, 10.0
@@ -88,12 +87,12 @@ class Dialog:
     @property
     def our_tag(self) -> str:
         """Ours: what it is found by."""
-        return tag_of(parsed_address(self.ours))
+        return party_in(self.ours)[1]
 
     @property
     def their_tag(self) -> str:
         """Theirs, "" before somebody has answered."""
-        return tag_of(parsed_address(self.theirs))
+        return party_in(self.theirs)[1]
 
 
 def _routes_in(answer: Incoming) -> list[str]:
@@ -335,7 +334,7 @@ class SipCalls:
         else:
             dialog.invite = None
             self._forget(dialog)
-            said = plain(answer.reason) if answer is not None else ""
+            said = shown(answer.reason) if answer is not None else ""
             text = f"{call.party[:200]}: {code} {said}" if code else "The proxy was lost."
             self.calls.refused(call, 503 if code == LOST else CODES.get(code, 502), text)
 

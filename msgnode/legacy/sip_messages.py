@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
+from urllib.parse import unquote
 from urllib.request import parse_http_list
 
 from sipmessage import URI, Address, Via
 from sipmessage.message import COMPACT_FORMS
 
-from .network import Lost
+from .network import Lost, shown
 
 MAX_HEAD, MAX_BODY = 16 * 1024, 64 * 1024
 MAX_VALUE = 2_000
@@ -43,11 +44,11 @@ REASONS = {
 
 _COMPACT = {short: name.lower() for short, name in COMPACT_FORMS.items()}
 _SINGLE = ("from", "to", "call-id", "cseq", "max-forwards", "content-type")
-_LENGTH = re.compile(rb"^(?:content-length|l)[ \t]*:[ \t]*([^\r\n]*?)[ \t]*\r?$", re.I | re.M)
 _FOLDED = re.compile(r"\r\n[ \t]+")
 _TOKEN = re.compile(r"[A-Za-z0-9.!%*_+`'~-]{1,40}")
 _BREAKS = re.compile(r"[\r\n\0]")
 _BRACKETS = re.compile(r"<([^<>]*)>")
+_TAGGED = re.compile(r"([^>]*>)\s*;\s*tag\s*=\s*([A-Za-z0-9.!%*_+`'~-]+)")
 _BRANCH = re.compile(r";\s*branch\s*=\s*([^\s;,]+)", re.I)
 _VALUE = re.compile(r'(?:"(?:\\.|[^"\\])*(?:"|\\?$)|<[^<>]*>?|[^,"<])+')
 """What ends with the line if it is not closed is one value, too: nothing is read twice."""
@@ -65,7 +66,8 @@ class Framer:
         self._on_message = on_message
         self._on_ping = on_ping
         self._data = bytearray()
-        self._looked = self._breaks = self._needed = 0
+        self._looked = self._breaks = 0
+        self._next: tuple[Incoming, int, int] | None = None  # where its body begins and ends
 
     def feed(self, data: bytes) -> None:
         """Take a piece. Raises Lost where the next message cannot be found."""
@@ -82,32 +84,33 @@ class Framer:
                 self._breaks = 0
                 self._on_ping()
             return True
-        if not self._needed and not self._find_end():
+        if self._next is None:
+            self._find_head()
+        if self._next is None or len(self._data) < self._next[2]:
             return False
-        if len(self._data) < self._needed:
-            return False
-        message = bytes(self._data[: self._needed])
-        del self._data[: self._needed]
-        self._looked = self._needed = self._breaks = 0
-        self._on_message(parsed(message))
+        message, begin, end = self._next
+        message.body = bytes(self._data[begin:end])
+        del self._data[:end]
+        self._looked = self._breaks = 0
+        self._next = None
+        self._on_message(message)
         return True
 
-    def _find_end(self) -> bool:
-        """Find where the message ends, if its head is whole."""
+    def _find_head(self) -> None:
+        """Read the head of the next message, and where it ends, if it is whole."""
         end = self._data.find(b"\r\n\r\n", max(0, self._looked - 3), MAX_HEAD + 4)
         if end < 0:
             self._looked = len(self._data)
             if self._looked > MAX_HEAD:
                 raise Lost(f"the server sent a head of more than {MAX_HEAD:,} bytes")
-            return False
-        values = set(_LENGTH.findall(self._data[:end]))
-        value = values.pop() if len(values) == 1 else b""
-        if not value.isdigit() or len(value) > 8:
+            return
+        message = parsed(bytes(self._data[:end]))
+        size = message.number_in("content-length")
+        if size is None or len(set(message.headers["content-length"])) > 1:
             raise Lost("the server sent a message without one length")
-        if int(value) > MAX_BODY:
+        if size > MAX_BODY:
             raise Lost(f"the server sent a body of more than {MAX_BODY:,} bytes")
-        self._needed = end + 4 + int(value)
-        return True
+        self._next = message, end + 4, end + 4 + size
 
 
 @dataclass(eq=False, slots=True)
@@ -126,7 +129,8 @@ class Incoming:
     body: bytes = b""
     fault: str = ""
     sender: Address | None = None
-    to: Address | None = None
+    from_tag: str = ""  # of who began
+    to_tag: str = ""  # of who was asked, "" before there is one
     number: int = 0
     branch: str = ""
     transaction: str = ""
@@ -136,16 +140,6 @@ class Incoming:
         """The id of its call."""
         return self.first("call-id")
 
-    @property
-    def from_tag(self) -> str:
-        """The tag of who began."""
-        return tag_of(self.sender)
-
-    @property
-    def to_tag(self) -> str:
-        """The tag of who was asked, "" before there is one."""
-        return tag_of(self.to)
-
     def first(self, name: str) -> str:
         """The first value of a header, "" if there is none."""
         return self.headers.get(name, ("",))[0]
@@ -154,10 +148,9 @@ class Incoming:
         """The values of a header that is a list, whether in one line or in several."""
         return [each for line in self.headers.get(name, ()) for each in split_list(line)]
 
-    def seconds(self, name: str) -> int | None:
+    def number_in(self, name: str) -> int | None:
         """A header that is a number, None if it is absent or none."""
-        value = self.first(name)
-        return int(value) if value.isdigit() and len(value) < 10 else None
+        return number_of(self.first(name))
 
     @property
     def media_type(self) -> str:
@@ -199,6 +192,11 @@ def parsed(data: bytes) -> Incoming:
     return message
 
 
+def number_of(text: str) -> int | None:
+    """The number of at most ten digits that a text is, None if it is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 else None
+
+
 def _has_lines(head: str, breaks: int) -> bool:
     """Whether a head has so many breaks of lines, and no others."""
     return head.count("\r") == breaks == head.count("\n") and "\0" not in head
@@ -215,11 +213,11 @@ def _read_first(message: Incoming, line: str) -> None:
     words = line.split(" ", 2)
     if len(words) != 3:
         return
-    if words[0] == VERSION and words[1].isdigit() and 100 <= int(words[1][:4]) < 700:
-        message.code, message.reason = int(words[1]), words[2]
+    if words[0] == VERSION and 100 <= (code := number_of(words[1]) or 0) < 700:
+        message.code, message.reason = code, words[2]
     elif words[2].endswith(VERSION) and _TOKEN.fullmatch(words[0]):
         message.method, message.uri = words[0], line[len(words[0]) + 1 : -len(VERSION) - 1]
-        if len(message.uri) > MAX_VALUE or _uri_of(message.uri) is None:
+        if len(message.uri) > MAX_VALUE or uri_in(message.uri) is None:
             message.fault = message.fault or "The URI of the request cannot be read."
 
 
@@ -233,47 +231,66 @@ def _read_names(message: Incoming) -> None:
             message.fault = message.fault or f"There is no {name.title()}."
     if message.fault:
         return
-    number, method = message.first("cseq")[:80].split()
-    if message.method not in ("", method) or not number.isdecimal() or int(number) >= 2**31:
+    digits, method = message.first("cseq")[:80].split()
+    number = number_of(digits)
+    if message.method not in ("", method) or number is None or number >= 2**31:
         raise ValueError
-    message.number, message.method = int(number), method
+    message.number, message.method = number, method
     if not message.code or method == "INVITE":  # of other responses nobody asks
-        message.sender = address_of(message.first("from"))
-        message.to = address_of(message.first("to"))
-        if message.sender is None or message.to is None:
+        message.sender, message.from_tag = party_in(message.first("from"))
+        to, message.to_tag = party_in(message.first("to"))
+        if message.sender is None or to is None:
             raise ValueError
-    top = message.first("via")[:MAX_VALUE]
-    if message.code:  # it has our Via, as we wrote it
-        found = _BRANCH.search(top)
-        message.branch = found[1] if found else ""
-        return
-    via = Via.parse_many(split_list(top)[0])[0]
-    message.branch = via.parameters.get("branch") or ""
-    place = message.branch or f"{message.call_id} {message.number}"
-    message.transaction = f"{via.host}:{via.port} {place}"
+    top = split_list(message.first("via")[:MAX_VALUE])[0]
+    found = _BRANCH.search(top)
+    message.branch = found[1] if found else ""
+    if not message.code:  # else it has our Via, as we wrote it
+        place = message.branch or f"{message.call_id} {message.number}"
+        message.transaction = f"{_sent_by(_BRANCH.sub('', top, 1))} {place}"
 
 
 @lru_cache(REMEMBERED)
-def _uri_of(text: str) -> URI | None:
+def _sent_by(via: str) -> str:
+    """Who has sent what has a Via, which is given without its branch. Raises ValueError."""
+    found = Via.parse(via)
+    return f"{found.host}:{found.port}"
+
+
+@lru_cache(REMEMBERED)
+def uri_in(text: str) -> URI | None:
+    """A URI that is not too long, None if it cannot be read."""
     try:
         return URI.parse(text)
     except ValueError:
         return None
 
 
-def address_of(text: str) -> Address | None:
-    """An address with or without brackets, None if it cannot be read."""
-    if len(text) > MAX_VALUE:
-        return None
+@lru_cache(REMEMBERED)
+def _address_of(text: str) -> Address | None:
     try:
         return Address.parse(text)
     except (ValueError, TypeError):  # TypeError: a parameter twice
         return None
 
 
-def tag_of(address: Address | None) -> str:
-    """The tag of a party."""
-    return (address.parameters.get("tag") or "") if address is not None else ""
+def address_of(text: str) -> Address | None:
+    """An address with or without brackets, None if it cannot be read."""
+    return _address_of(text) if len(text) <= MAX_VALUE else None
+
+
+def party_in(text: str) -> tuple[Address | None, str]:
+    """Who a From or To names, None if it cannot be read, and his tag, "" if there is none.
+
+    Each request has a new tag, and nearly always nothing else: the rest is read once.
+
+    >>> party_in("<sip:bob@b.example>;tag=1")[1], party_in("sip:bob@b.example")[1]
+    ('1', '')
+    """
+    found = _TAGGED.fullmatch(text)
+    address = address_of(found[1] if found else text)
+    if address is None:
+        return None, ""
+    return address, unquote(found[2]) if found else address.parameters.get("tag") or ""
 
 
 def split_list(line: str) -> list[str]:
@@ -337,13 +354,8 @@ def response(
     said = [(name, each) for key, name in passed.items() for each in request.headers.get(key, ())]
     said += [("From", request.first("from")), ("To", to), ("Call-ID", request.call_id),
              ("CSeq", request.first("cseq"))]  # fmt: skip
-    first = f"{VERSION} {code} {plain(reason) or REASONS.get(code, 'Refused')}"
+    first = f"{VERSION} {code} {shown(reason) or REASONS.get(code, 'Refused')}"
     return written(first, (*(each for each in said if each[1]), *headers), body, type_)
-
-
-def plain(text: str) -> str:
-    """What a person is told, in one line."""
-    return "".join(each if each.isprintable() else " " for each in text[:200]).strip()
 
 
 # --- digest (RFC 2617, RFC 8760) ------------------------------------------------------------------

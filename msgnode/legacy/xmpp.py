@@ -28,7 +28,7 @@ from msgnode.core.messages import Message, error_body
 from .address_pool import AddressPool, is_lent
 from .jingle import FEATURES, JINGLE
 from .lookups import entry_of, user_asked
-from .network import CALL, CONTACT, LENT, Here, LegacySettings
+from .network import CALL, CONTACT, LENT, Here, LegacySettings, shown
 from .parties import Parties, written_in
 from .xmpp_addresses import Jid, XmppAddresses, jid_of
 from .xmpp_calls import MESSAGES, XmppCalls, is_about_a_call
@@ -40,7 +40,6 @@ from .xmpp_stream import (
     ComponentStream,
     Element,
     cleaned,
-    shown,
     stanza,
     tag,
     text_of,
@@ -81,11 +80,11 @@ class XmppNetwork:
         self._parties = Parties(
             here, self.pool, self._user_of, self.addresses.local_of, settings, clock
         )
-        self._presence = XmppPresence(self.addresses, here, self._parties.lookups, self.put)
+        self._presence = XmppPresence(self.addresses, here, self._parties.lookups, self)
         self._sent = Unacknowledged(
             settings.domain, here, self._ping, clock, settings.wants_receipts
         )
-        self._jingle = XmppCalls(self.addresses, here, self, clock)
+        self._jingle = XmppCalls(self.addresses, here, self, self._parties, clock)
         self._rooms = XmppRooms(self.addresses, here, self, self._parties, clock)
         self._number = 0
         self._heard_at = 0.0
@@ -108,13 +107,13 @@ class XmppNetwork:
             self._jingle.calls.end_lost()
             while True:
                 await self._here.ready()
-                await stream.read()
+                await stream.take()
         finally:
             if self._stream is not None:
                 self._sent.lost()
             self._stream = None
             self._rooms.lost()
-            await stream.close()
+            await stream.close(b"</stream:stream>")
 
     def abort(self) -> None:
         """End the connection at once."""
@@ -189,7 +188,7 @@ class XmppNetwork:
             return
         if not (text := cleaned(text)):
             raise BadMessage("The text has no character that XML has.")
-        local = self.local_of(message.sender)
+        local = self._parties.name_of(message.sender)
         id_ = self._sent.id_of(message)
         receipt = tag("request", {"xmlns": _RECEIPTS}) if self._settings.wants_receipts else ""
         sender = f"{local}@{self._settings.component}"
@@ -208,10 +207,6 @@ class XmppNetwork:
             self._here.granted(message, {"code": 200})
         else:
             self._presence.subscribe(message)
-
-    def local_of(self, sender: str) -> str:
-        """The part before the `@` with which a sender of this node has an address there."""
-        return self._parties.name_of(sender)
 
     def _discover(self, message: Message, their: Jid) -> None:
         """Ask the server whether there is a user."""
@@ -322,10 +317,6 @@ class XmppNetwork:
         else:
             said = partial(self._delivered, element, their)
             self._parties.deliver(address, ours.local, body.text, said)
-
-    def find_called(self, their: Jid, ours: Jid, then: Callable[[str], None]) -> None:
-        """Find the hyperty that takes somebody's calls to an address of ours; "" if none does."""
-        self._parties.find(self.addresses.address(their), ours.local, then, is_call=True)
 
     def _user_of(self, local: str) -> str:
         """The user of this node who has an address there, "" if none has."""

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 from msgnode.core.errors import BadMessage, GatewayTimeout, NodeError, NotFound
 
@@ -34,9 +33,10 @@ from .jingle import (
     to_jingle,
 )
 from .network import Here, NotSupported
+from .parties import Parties
 from .xmpp_addresses import Jid, XmppAddresses, jid_of
 from .xmpp_errors import error_element, error_in
-from .xmpp_stream import Element, tag, text_of
+from .xmpp_stream import Element, Gateway, tag, text_of
 
 MESSAGES = "urn:xmpp:jingle-message:0"
 ERRORS = "urn:xmpp:jingle:errors:1"
@@ -85,32 +85,6 @@ class Session:
         return self.their.bare, self.sid
 
 
-class Gateway(Protocol):
-    """What calls use of the network."""
-
-    def put(self, name: str, attributes: dict[str, Any], *inside: str) -> None:
-        """Send a stanza."""
-        ...
-
-    def ask(
-        self,
-        to: str,
-        sender: str,
-        inside: str,
-        said: Callable[[Element | None], None] | None = None,
-    ) -> None:
-        """Send a request; `said` is called with its answer, None if none comes in time."""
-        ...
-
-    def find_called(self, their: Jid, ours: Jid, then: Callable[[str], None]) -> None:
-        """Find the hyperty that takes somebody's calls to an address of ours; "" if none does."""
-        ...
-
-    def local_of(self, sender: str) -> str:
-        """The part before the `@` of who is at an address of this node. Raises NodeError."""
-        ...
-
-
 class XmppCalls:
     """The calls of one network. Implements Signalling.
 
@@ -118,16 +92,23 @@ class XmppCalls:
         addresses: maps addresses.
         here: this node.
         gateway: the network.
+        parties: finds who takes a call.
         clock: a monotonic clock, in seconds.
     """
 
     def __init__(
-        self, addresses: XmppAddresses, here: Here, gateway: Gateway, clock: Callable[[], float]
+        self,
+        addresses: XmppAddresses,
+        here: Here,
+        gateway: Gateway,
+        parties: Parties,
+        clock: Callable[[], float],
     ) -> None:
         self.calls = Calls(addresses.domain, here, self, clock)
         self._addresses = addresses
         self._here = here
         self._gateway = gateway
+        self._parties = parties
         self._sessions: dict[tuple[str, str], Session] = {}
 
     # --- Signalling -------------------------------------------------------------------------------
@@ -135,7 +116,7 @@ class XmppCalls:
     def invite(self, call: Call) -> None:
         """Call a user there: his client, if the address names one, else each that he has."""
         their = self._addresses.jid(call.party)
-        local = self._gateway.local_of(call.here)
+        local = self._parties.name_of(call.here)
         ours = Jid(local, self._addresses.component, RESOURCE)
         session = call.network = Session(call.id, their, ours, call=call)
         _, parts = parts_of(call.offer.sdp)
@@ -301,7 +282,7 @@ class XmppCalls:
                 self.calls.trickled(call, each)
             session.waiting = []
 
-        self._gateway.find_called(session.their, session.ours, found)
+        self._parties.find(party, session.ours.local, found, is_call=True)
 
     def _took_action(self, action: str, jingle: Element, session: Session) -> None:
         call = session.call
@@ -387,7 +368,7 @@ class XmppCalls:
             self._message(session, "proceed" if hyperty else "reject")
 
         if 0 < len(sid) <= MAX_SID:
-            self._gateway.find_called(their, ours, found)
+            self._parties.find(self._addresses.address(their), ours.local, found, is_call=True)
 
     # --- to the network ---------------------------------------------------------------------------
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgnode.core.errors import NodeError
 
-from .network import Answer
-from .xmpp_stream import COMPONENT, Element, shown, tag, text_of
+from .network import Answer, shown
+from .xmpp_stream import COMPONENT, Element, tag, text_of
 
 _STANZAS = "urn:ietf:params:xml:ns:xmpp-stanzas"
 _CODES = {

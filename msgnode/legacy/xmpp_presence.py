@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable
 from functools import partial
 
 from msgnode.core.errors import Forbidden, NodeError, Unavailable
@@ -23,15 +22,12 @@ from .lookups import Found, UserLookups
 from .network import CONTACT, Here, NotSupported
 from .xmpp_addresses import Jid, XmppAddresses
 from .xmpp_errors import error_in
-from .xmpp_stream import Element, tag, text_of
+from .xmpp_stream import Element, Gateway, tag, text_of
 
 MAX_WATCHED, MAX_CONTACTS = 1_000, 10_000
 """Users there that are watched from here; and contacts of users here, the oldest go first."""
 AT_ONCE, WATCH_PAUSE, WATCH_SECONDS = 4, 0.25, 0.7
 STATUS = "/status"
-
-Put = Callable[..., None]
-"""Sends a stanza: its name, its attributes, what is in it."""
 
 
 class XmppPresence:
@@ -41,7 +37,7 @@ class XmppPresence:
         addresses: maps addresses.
         here: this node.
         lookups: finds users of this node.
-        put: sends a stanza.
+        gateway: the network.
     """
 
     def __init__(
@@ -49,12 +45,12 @@ class XmppPresence:
         addresses: XmppAddresses,
         here: Here,
         lookups: UserLookups,
-        put: Put,
+        gateway: Gateway,
     ) -> None:
         self._addresses = addresses
         self._here = here
         self._lookups = lookups
-        self._put = put
+        self._gateway = gateway
         self._contacts: OrderedDict[tuple[str, str], None] = OrderedDict()  # user, contact
         self._watchers: OrderedDict[str, dict[str, None]] = OrderedDict()  # the same, by user
         self._shown: dict[str, bool] = {}  # of a user: whether she was said to be there
@@ -192,4 +188,4 @@ class XmppPresence:
 
     def _send(self, sender: str, to: str, type_: str = "", status: str = "") -> None:
         inside = tag("status", {}, text_of(status)) if status else ""
-        self._put("presence", {"type": type_, "from": sender, "to": to}, inside)
+        self._gateway.put("presence", {"type": type_, "from": sender, "to": to}, inside)

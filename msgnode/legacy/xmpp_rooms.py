@@ -20,7 +20,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 from msgnode.core import addresses
@@ -38,7 +38,7 @@ from .network import Here, NotSupported
 from .parties import Parties, text_in
 from .xmpp_addresses import Jid, XmppAddresses, prepared, unescaped
 from .xmpp_errors import error_in
-from .xmpp_stream import COMPONENT, Element, cleaned, tag, text_of
+from .xmpp_stream import COMPONENT, Element, Gateway, cleaned, tag, text_of
 
 MUC = "http://jabber.org/protocol/muc"
 MAX_ROOMS, MAX_OCCUPANTS, MAX_UNSAID, MAX_SHOWN = 100, 200, 200, 500
@@ -91,18 +91,6 @@ class Room:
             "incarnation": self.incarnation, "confirmsChildren": True, "childrenObjects": {},
             "data": {"name": self.jid.local, "participants": list(self.names)},
         }  # fmt: skip
-
-
-class Gateway(Protocol):
-    """What rooms use of the network."""
-
-    def put(self, name: str, attributes: dict[str, Any], *inside: str) -> None:
-        """Send a stanza, if the network is live."""
-        ...
-
-    def ask(self, to: str, sender: str, inside: str) -> None:
-        """Send a request."""
-        ...
 
 
 class XmppRooms:

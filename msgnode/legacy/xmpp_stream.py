@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
 from xml.parsers import expat  # limits are below; entities cannot be declared
 from xml.sax.saxutils import escape, quoteattr
 
 from .connection import Connection
-from .network import Conflicted, Lost, NotAdmitted, TooLarge
+from .network import Conflicted, Lost, NotAdmitted, TooLarge, shown
 
 COMPONENT = "jabber:component:accept"
 STREAMS = "http://etherx.jabber.org/streams"
@@ -29,6 +29,8 @@ MAX_STANZA_BYTES = 1024 * 1024
 MAX_SENT_BYTES = 256 * 1024
 """Of a stanza that is sent: a server ends the stream for 512 KiB, and a client may answer half."""
 
+_SPECIAL = re.compile('[\x00-\x1f"&<>\ud800-\udfff\ufffe\uffff]')
+"""What cannot stand in an attribute as it is; most have nothing like it."""
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -55,6 +57,24 @@ class Element:
     def local_name(self) -> str:
         """Its name without the namespace."""
         return self.name.rpartition(" ")[2]
+
+
+class Gateway(Protocol):
+    """What the parts of a network use of it."""
+
+    def put(self, name: str, attributes: dict[str, Any], *inside: str) -> None:
+        """Send a stanza, if the network is live."""
+        ...
+
+    def ask(
+        self,
+        to: str,
+        sender: str,
+        inside: str,
+        said: Callable[[Element | None], None] | None = None,
+    ) -> None:
+        """Send a request; `said` is called with its answer, None if none comes in time."""
+        ...
 
 
 class StanzaParser:
@@ -135,7 +155,7 @@ class StanzaParser:
         raise Lost("the server sent a DOCTYPE")
 
 
-class ComponentStream:
+class ComponentStream(Connection):
     """One connection of a component to its server.
 
     Args:
@@ -147,19 +167,13 @@ class ComponentStream:
     def __init__(
         self, domain: str, on_stanza: Callable[[Element], None], on_drained: Callable[[], None]
     ) -> None:
+        super().__init__()
+        self.on_drained = on_drained
         self._domain = domain
         self._on_stanza = on_stanza
         self._parser = StanzaParser(self._begun, self._took)
         self._id: str | None = None
         self._is_admitted = False
-        self._connection = Connection()
-        self._connection.on_drained = on_drained
-        self.send, self.abort = self._connection.send, self._connection.abort
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the server reads more slowly than we write, or no more at all."""
-        return self._connection.is_full
 
     async def open(self, host: str, port: int, secret: str) -> None:
         """Connect and be admitted, within ten seconds.
@@ -169,26 +183,22 @@ class ComponentStream:
             Conflicted: the component is connected already.
             Lost: anything else.
         """
-        async with self._connection.opened(host, port):
+        async with self.opened(host, port):
             begin = (
                 f"<?xml version='1.0'?><stream:stream xmlns='{COMPONENT}' "
                 f"xmlns:stream='{STREAMS}' to={quoteattr(self._domain)}>"
             )
             self.send(begin.encode())
             while self._id is None:
-                await self.read()
+                await self.take()
             digest = hashlib.sha1(f"{self._id}{secret}".encode(), usedforsecurity=False)
             self.send(f"<handshake>{digest.hexdigest()}</handshake>".encode())
             while not self._is_admitted:
-                await self.read()
+                await self.take()
 
-    async def read(self) -> None:
-        """Read and parse one piece. Raises Lost when the stream has ended."""
-        self._parser.feed(await self._connection.read())
-
-    async def close(self) -> None:
-        """End the stream, and its connection at once."""
-        await self._connection.close(b"</stream:stream>")
+    async def take(self) -> None:
+        """Read and take one piece. Raises Lost when the stream has ended."""
+        self._parser.feed(await self.read())
 
     def _begun(self, attributes: dict[str, str]) -> None:
         self._id = attributes.get("id", "")
@@ -214,22 +224,19 @@ def _end_for(error: Element) -> None:
     raise Lost(f"the server has ended the stream ({why})")
 
 
-def shown(text: str) -> str:
-    """What another party has written, for a page or a log."""
-    return "".join(each if each.isprintable() else " " for each in text[:200]).strip(" :")
-
-
 def cleaned(text: str) -> str:
     """A text without the characters that XML does not have."""
     return _FORBIDDEN.sub("", text)
 
 
-def tag(name: str, attributes: dict[str, Any] | None = None, *inside: str) -> str:
+def _quoted(value: str) -> str:
+    return quoteattr(cleaned(value)) if _SPECIAL.search(value) else f'"{value}"'
+
+
+def tag(name: str, attributes: Mapping[str, str | None] | None = None, *inside: str) -> str:
     """An element; attributes that are empty are left out, and `inside` is XML already."""
     named = "".join(
-        f" {key}={quoteattr(cleaned(str(value)))}"
-        for key, value in (attributes or {}).items()
-        if value not in (None, "")
+        [f" {key}={_quoted(value)}" for key, value in (attributes or {}).items() if value]
     )
     content = "".join(inside)
     return f"<{name}{named}>{content}</{name}>" if content else f"<{name}{named}/>"

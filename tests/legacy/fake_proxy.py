@@ -15,15 +15,13 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, cast
 
-from msgnode.bus.holders import NO_OTHERS
-from msgnode.legacy.link import Around, LegacyLink, LegacyPeer
 from msgnode.legacy.network import LegacySettings
 from msgnode.legacy.sip import SipNetwork
 from tests.ports import free_port
 
 from .fake_xmpp import SECONDS
 from .kamailio import DOMAIN, GATEWAY, SECRET, Sip
-from .linked import OWN, Kept, Linked, Node
+from .linked import OWN, Kept, Linked, Node, link_at
 
 ALICES, BOB = f"sip:alice%40{OWN}@{GATEWAY}", f"sip://{DOMAIN}/bob"
 SDP = (
@@ -191,13 +189,8 @@ async def sip_linked(
         "secret": SECRET,
     }
     chosen = LegacySettings(DOMAIN, **(place | {"per_minute": 100_000, "pool": 3} | settings))
-    around = Around(
-        OWN, cast(Any, node), node, kept or Kept(), NO_OTHERS, node.owner_of,
-        lambda kind, subject, text: node.alarms.append((kind, text)), lambda *_: None, 3600.0,
-    )  # fmt: skip
-    peer = LegacyPeer(DOMAIN, f"runtime://{DOMAIN}/messaging-node-1", f"runtime://{OWN}/mn-1")
     make = partial(SipNetwork, chosen, **({"clock": clock} if clock else {}))
-    link = LegacyLink(peer, around, make)
+    link = link_at(node, DOMAIN, make, kept)
     task = asyncio.create_task(link.run())
     each = SipLinked(link, node, fake)
     try:

@@ -156,6 +156,22 @@ class Linked:
         return [each for each in self.node.said if each["type"] == "create"]
 
 
+def link_at(
+    node: Node,
+    domain: str,
+    make: Callable[[Here], LegacyNetwork],
+    kept: Kept | None = None,
+    trusted: bool = False,
+) -> LegacyLink:
+    """The link of a node to a network."""
+    around = Around(
+        OWN, cast(Any, node), node, kept or Kept(), NO_OTHERS, node.owner_of,
+        lambda kind, subject, text: node.alarms.append((kind, text)), lambda *_: None, 3600.0,
+    )  # fmt: skip
+    stub, ours = f"runtime://{domain}/messaging-node-1", f"runtime://{OWN}/mn-1"
+    return LegacyLink(LegacyPeer(domain, stub, ours, trusted), around, make)
+
+
 @asynccontextmanager
 async def linked(
     server: FakeXmpp | None = None,
@@ -174,14 +190,7 @@ async def linked(
         "secret": SECRET,
     }
     chosen = LegacySettings(DOMAIN, **(place | {"per_minute": 100_000} | settings))
-    around = Around(
-        OWN, cast(Any, node), node, kept or Kept(), NO_OTHERS, node.owner_of,
-        lambda kind, subject, text: node.alarms.append((kind, text)), lambda *_: None, 3600.0,
-    )  # fmt: skip
-    peer = LegacyPeer(
-        DOMAIN, f"runtime://{DOMAIN}/messaging-node-1", f"runtime://{OWN}/mn-1", trusted
-    )
-    link = LegacyLink(peer, around, partial(make, chosen))
+    link = link_at(node, DOMAIN, partial(make, chosen), kept, trusted)
     task = asyncio.create_task(link.run())
     each = Linked(link, node, fake)
     try:

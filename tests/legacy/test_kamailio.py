@@ -41,7 +41,7 @@ from .kamailio import (
     sipp,
     sound,
 )
-from .test_prosody import A, World, answer_all, codes, say
+from .test_prosody import A, World, answer_all, codes, figures, say
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 BOB = f"sip://{DOMAIN}/bob"
@@ -422,12 +422,6 @@ async def test_case_60_ten_thousand_messages_each_way_leave_memory_as_it_was(
     assert sorted(texts) == sorted(f"n{each}" for each in range(number))
     print("MiB:", [size >> 20 for size in sizes])
     assert max(sizes[len(sizes) // 2 :]) - sizes[2] < 16 * 1024 * 1024
-
-
-def figures(way: str, number: int, began: float, cpu: Any, process: psutil.Process) -> None:
-    now = process.cpu_times()
-    each = (now.user + now.system - cpu.user - cpu.system) / number * 1e6
-    print(f"{way}: {number / (time.monotonic() - began):.0f}/s, {each:.0f} us each")
 
 
 async def until_code(said: Callable[[], Coroutine[Any, Any, int]], wanted: int) -> None:

@@ -67,7 +67,8 @@ def test_case_46_messages_are_cut_alike_however_they_come() -> None:
 @pytest.mark.parametrize(
     "more",
     [(), ("Content-Length: -1",), ("Content-Length: 99999",), ("Content-Length: 5", "l: 6"),
-     ("Content-Length: 5x",), ("Content-Length: 999999999999",), ("X: " + "x" * 20_000,)],
+     ("Content-Length: 5x",), ("Content-Length: \u00b2",), ("Content-Length: 999999999999",),
+     ("X: " + "x" * 20_000,)],
 )  # fmt: skip
 def test_case_47_a_stream_that_cannot_be_cut_is_given_up(more: tuple[str, ...]) -> None:
     with pytest.raises(Lost):
@@ -97,6 +98,12 @@ def test_case_48_mutated_messages_neither_raise_nor_take_long() -> None:
         made = parsed(bytes(data))
         if made.method and not made.code and made.first("via"):
             response(made, 400 if made.fault else 200, "t", made.fault)
+
+
+def test_case_48_a_digit_that_is_no_number_is_none() -> None:
+    assert parsed(GOOD.replace(b"CSeq: 1", "CSeq: \u00b2".encode())).fault
+    assert parsed(message("Max-Forwards: \u00b2")).number_in("max-forwards") is None
+    assert not parsed(message(first="SIP/2.0 \u00b2\u00b2\u00b2 OK")).code
 
 
 def test_case_48_torture_of_rfc_4475_is_read_or_refused() -> None:

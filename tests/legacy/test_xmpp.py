@@ -14,11 +14,13 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from msgnode.core.errors import BadMessage
 from msgnode.legacy import address_pool, xmpp, xmpp_rooms, xmpp_unacknowledged
 from msgnode.legacy import link as links
-from msgnode.legacy.network import Lost
+from msgnode.legacy.network import Lost, named_address
 from msgnode.legacy.xmpp_addresses import XmppAddresses, escaped, prepared, unescaped
 from msgnode.legacy.xmpp_stream import Element, StanzaParser, cleaned, stanza
 
@@ -363,6 +365,19 @@ def test_case_17_a_name_that_the_server_would_change_is_refused(name: str) -> No
     assert prepared(name.partition("@")[0]) in ("alice", "paypal")
     with pytest.raises(BadMessage, match="cannot be expressed"):
         AT.local_of(user(name))
+
+
+NAMES = st.text("aA\uff41l\u217c@%\\40 .'25c", min_size=1, max_size=6)
+
+
+@given(NAMES, NAMES)
+def test_case_17_no_two_users_have_one_address_there(one: str, other: str) -> None:
+    found: dict[str, str] = {}
+    for url in {named_address(f"user://{OWN}/", name) for name in (one, other)}:
+        with suppress(BadMessage):
+            local = AT.local_of(url)
+            assert prepared(local) == local
+            assert found.setdefault(local, url) == url
 
 
 @pytest.mark.parametrize(
