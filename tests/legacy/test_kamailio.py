@@ -116,7 +116,7 @@ async def test_case_34_messages_pass_both_ways(world: World) -> None:
         assert code(gone) == 404
         assert "nobody" in gone["body"]["description"]
         assert (await bob.write_to(f"sip:nobody@{GATEWAY}", "hi")).code == 480
-        assert (await bob.write_to(f"sip:guest099@{DOMAIN}", "hi")).code == 404
+        assert (await bob.write_to(f"sip:guest999@{DOMAIN}", "hi")).code == 404
 
 
 async def changed(world: World, *change: str) -> None:
