@@ -26,7 +26,6 @@ MAX_PARAMETERS = 8  # of a constructor
 MIN_MODULE = 60  # lines of a module that one other of its package imports, and nobody else
 
 SMALL_MODULES = {
-    "msgnode.core.bounded_cache": "a data structure with tests of its own",
     "msgnode.identity.presence": "a data structure with tests of its own",
     "msgnode.models.workers": "a module for the models of each room",
     "msgnode.runtime.python.announcements": "what follows the end of a stub, not how one is found",
