@@ -4,7 +4,12 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { afterEach, beforeEach, mock, test } from "node:test";
 import { isDeepStrictEqual } from "node:util";
-import Stub, { DEFAULTS, activate, backOff, spread } from "../../msgnode/runtime/js/src/protostub.js";
+import Stub, {
+  DEFAULTS,
+  activate,
+  backOff,
+  spread,
+} from "../../msgnode/runtime/js/src/protostub.js";
 
 const CASES = new URL("protostub-cases.jsonl", import.meta.url);
 const STUB = "runtime://d/protostub/1";
