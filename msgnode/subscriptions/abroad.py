@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from msgnode.bus.ports import Body
+from msgnode.core.errors import Conflict
 
 
 class Abroad(Protocol):
@@ -36,7 +37,11 @@ NOTHING_ABROAD = NothingAbroad()
 
 
 async def granted(
-    here: asyncio.Future[Body], there: Abroad, far: Sequence[str], take_back: Callable[[], Any]
+    here: asyncio.Future[Body],
+    there: Abroad,
+    far: Sequence[str],
+    shared: Sequence[asyncio.Future[Body]],
+    take_back: Callable[[], None],
 ) -> Body:
     """Answer a subscription once other nodes have granted their part.
 
@@ -44,11 +49,17 @@ async def granted(
         here: the answer of this node.
         there: the nodes that must grant the others.
         far: the addresses to be granted there.
+        shared: earlier requests that wait for some of the same addresses.
         take_back: undoes the subscription here if one is not granted.
     """
     try:
         body = await asyncio.shield(here)
         await there.subscribe(far)
+        for each in shared:
+            await asyncio.wait({each})
+            if each.cancelled():
+                raise Conflict("The request was given up.")
+            each.result()
     except BaseException:
         take_back()
         raise

@@ -1,17 +1,17 @@
 """The subscription manager, domain://msg-node.<domain>/sm.
 
 A subscription applies at once and is acknowledged after its commit; a claim applies with its
-commit, because the unique row is the claim. A request is accepted or refused as a whole.
+commit, because the unique row is the claim. A request is accepted or refused as a whole; one for
+what an earlier request of the session still waits for has the same result.
 Subscribing twice is one subscription; unsubscribing what is not subscribed is answered 200.
 """
 
 from __future__ import annotations
 
-from asyncio import Future
+from asyncio import Future, Task, ensure_future
 from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 
 from msgnode.bus.address_budget import AddressBudget
@@ -82,7 +82,8 @@ class SubscriptionComponent(Component):
         self._max_per_request = min(limits.per_request, limits.per_session)
         self._ownership = ownership
         self._of: dict[str, dict[str, None]] = {}  # session id -> addresses
-        self._pending: dict[str, dict[str, Future[Body]]] = {}  # those not committed yet
+        self._pending: dict[str, dict[str, Future[Body]]] = {}
+        """By session, requests for addresses that are not committed yet, or not granted abroad."""
 
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
         """Subscribe or unsubscribe, here or at the node of another domain."""
@@ -206,13 +207,36 @@ class SubscriptionComponent(Component):
         committed = self._store.subscribed(session, new, claimed, taken_over, body)
         settled = self._settle(committed, session, new, owned, taken_over, earlier)
         far = self._abroad.abroad(new)
-        if not far:
+        shared = [each for each in earlier if isinstance(each, Task)]
+        if not far and not shared:
             return settled
-        take_back = partial(self._unsubscribe, {"resources": [*new, *owned]}, session)
-        return granted(settled, self._abroad, far, take_back)
+        return self._granted(settled, far, shared, [*new, *owned], session)
+
+    def _granted(
+        self,
+        settled: Future[Body],
+        far: list[str],
+        shared: list[Task[Body]],
+        mine: list[str],
+        session: Listener,
+    ) -> Future[Body]:
+        """Answer a subscription once it is granted abroad, or take back what is still of it."""
+
+        def take_back() -> None:
+            pending = self._pending.get(session.id, {})
+            left = [each for each in mine if pending.get(each) is request]
+            self._end(left, session, request)
+            if left:
+                self._unsubscribe({"resources": left}, session)
+
+        request = ensure_future(granted(settled, self._abroad, far, shared, take_back))
+        request.add_done_callback(lambda _: self._end(mine, session, request))
+        request.add_done_callback(retrieve_error)
+        self._begin(mine, session, request)
+        return request
 
     def _under_way(self, asked: Wanted, session: Listener) -> list[Future[Body]]:
-        """Earlier requests of the session for these addresses that are still uncommitted."""
+        """Earlier requests of the session for these addresses that are still pending."""
         pending = self._pending.get(session.id)
         if not pending:
             return []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from asyncio import Future
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -14,13 +16,21 @@ from msgnode.bus.ownership import Ownership
 from msgnode.bus.ports import Body
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
-from msgnode.core.errors import BadMessage, Conflict, Forbidden, TooMany, Unavailable
+from msgnode.core.errors import (
+    BadMessage,
+    Conflict,
+    Forbidden,
+    GatewayTimeout,
+    TooMany,
+    Unavailable,
+)
 from msgnode.subscriptions.component import SubscriptionComponent, SubscriptionLimits
 from msgnode.subscriptions.store import SubscriptionStore
 from tests.fakes import FakeSession, FakeWriter
 
 SM = "domain://msg-node.d/sm"
 OWN, CHANGES = "hyperty://d/1", "comm://d/1/changes"
+FAR = "comm://far.example/1/changes"
 
 
 class Owned:
@@ -39,10 +49,27 @@ class Owned:
         pass
 
 
+class Abroad:
+    """Another domain, `far.example`, which grants when told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[list[str], asyncio.Future[None]]] = []
+
+    def abroad(self, named: Iterable[str]) -> list[str]:
+        return [each for each in named if "far.example" in each]
+
+    async def subscribe(self, wanted: Sequence[str]) -> None:
+        if wanted:
+            answer = asyncio.get_running_loop().create_future()
+            self.asked.append((list(wanted), answer))
+            await answer
+
+
 class Scene:
     """The component, a writer that commits when told to, and two sessions."""
 
     def __init__(self) -> None:
+        self.abroad = Abroad()
         self.table, self.writer = RoutingTable(), FakeWriter()
         self.component = SubscriptionComponent(
             self.table,
@@ -52,6 +79,7 @@ class Scene:
             Ownership(self.table, LastOwnerCache(), "d", shares=True),
             SubscriptionLimits(per_session=3, per_request=10),
             AddressBudget(1_000),
+            self.abroad,
         )
         self.mine, self.other = FakeSession("runtime://d/1"), FakeSession("runtime://d/2")
         self.table.add_runtime(self.mine)
@@ -123,6 +151,62 @@ async def test_what_is_repeated_is_not_acknowledged_before_the_first_is_committe
     await scene.writer.commit(2)
     assert [await result(first), await result(second)] == [200, 200]
     assert await result(scene.ask(scene.mine, address)) == 200
+
+
+def asking(scene: Scene, *addresses: str) -> Future[Body]:
+    """A request that is not answered at once."""
+    return asyncio.ensure_future(scene.ask(scene.mine, *addresses))
+
+
+async def settled(scene: Scene) -> None:
+    """All has been committed, and who waits for it has had its turn."""
+    await scene.writer.commit(len(scene.writer.waiting))
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("fault", [None, GatewayTimeout("late")])
+async def test_what_is_repeated_has_the_answer_of_the_first_that_waits_for_another_domain(
+    scene: Scene, fault: GatewayTimeout | None
+) -> None:
+    first, second = asking(scene, FAR), asking(scene, FAR, CHANGES)
+    await settled(scene)
+    assert not first.done() and not second.done()
+    ((named, grant),) = scene.abroad.asked
+    assert named == [FAR]
+    if fault is None:
+        grant.set_result(None)
+        await settled(scene)
+        assert [await result(first), await result(second)] == [200, 200]
+        assert scene.table.listeners(FAR) == (scene.mine,)
+        assert await result(scene.ask(scene.mine, FAR)) == 200
+        return
+    grant.set_exception(fault)
+    for answer in (first, second):
+        with pytest.raises(GatewayTimeout):
+            await answer
+    await settled(scene)
+    assert scene.table.listeners(FAR) == scene.table.listeners(CHANGES) == ()
+
+
+async def test_what_was_subscribed_anew_is_not_taken_back_with_an_earlier_request(
+    scene: Scene,
+) -> None:
+    first = asking(scene, FAR)
+    await settled(scene)
+    scene.ask(scene.mine, FAR, type_="unsubscribe")
+    again = asking(scene, FAR)
+    await settled(scene)
+    (_, late), (_, grant) = scene.abroad.asked
+    late.set_exception(GatewayTimeout("late"))
+    with pytest.raises(GatewayTimeout):
+        await first
+    await settled(scene)
+    assert not again.done()
+    grant.set_result(None)
+    await settled(scene)
+    assert await result(again) == 200
+    assert scene.table.listeners(FAR) == (scene.mine,)
 
 
 @pytest.mark.parametrize("address", [CHANGES, OWN])
