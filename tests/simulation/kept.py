@@ -75,4 +75,10 @@ KEPT: list[tuple[str, int, list[Fault]]] = [
         1308,
         [Fault(12.91, "runtime does not read", 3, 8.00)],
     ),
+    (
+        "a runtime subscribed again what still waited for another domain: it was answered 200, and "
+        "the subscription was taken back when the first request was too late",
+        62,
+        [Fault(12.71, "runtime does not read", 1, 12.00)],
+    ),
 ]  # fmt: skip
