@@ -18,6 +18,7 @@ from tests.node import eventually
 RATE = 20  # requests a second of each pair
 ANSWERS = 40  # that are given again on the next socket
 QUIET = 20.0  # seconds in which what is under way has to come to an end
+UNREAD = 5.0  # seconds for which a runtime may have had a request and not read it
 PROMISED = 60.0  # seconds in which a runtime is back, and whoever lost something is told so
 
 
@@ -46,6 +47,7 @@ class Runtime:
         self.unsure: set[int] = set()
         self.open: dict[int, float] = {}
         self.gaps: list[float] = []
+        self._cuts: list[float] = []
         self.twice: list[tuple[str, int]] = []
         self._old: dict[int, float] = {}  # open for longer than PROMISED when the socket ended
         self._asked: set[int] = set()  # by the partner
@@ -128,6 +130,12 @@ class Runtime:
         body = {"code": 200}
         await client.send("response", frame["from"], body, id=frame["id"], sender=self.url)
 
+    def cut(self) -> None:
+        """Lose the socket, and what has come over it and was not read."""
+        if self._client is not None:
+            self._cuts.append(asyncio.get_running_loop().time())
+            self._client.cut()
+
     async def ask(self) -> None:
         """One request to the partner, if there is a socket just now."""
         client = self._client
@@ -147,11 +155,11 @@ class Runtime:
     def silently_lost(self) -> list[int]:
         """Requests of which nobody knows that they are lost."""
         gaps = [*self.gaps, *self.partner.gaps]
-        left = {**self._old, **self.open}.items()
         return [
             number
-            for number, sent in left
+            for number, sent in {**self._old, **self.open}.items()
             if not any(sent <= gap <= sent + PROMISED for gap in gaps)
+            and not any(sent <= cut <= sent + UNREAD for cut in self.partner._cuts)
         ]
 
 
