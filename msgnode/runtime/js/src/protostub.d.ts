@@ -29,4 +29,6 @@ export const NAME: string;
 export const DEFAULTS: Readonly<Record<string, number>>;
 /** Milliseconds before try number `attempt`. */
 export function backOff(attempt: number, settings?: { minDelay: number; maxDelay: number }, random?: () => number): number;
+/** Milliseconds within which to come back to a node that restarts. */
+export function spread(reason: string, settings?: { stagger: number }): number;
 export function activate(stubURL: string, bus: StubBus, config: StubConfiguration): { name: string; instance: MessagingNodeProtoStub };
