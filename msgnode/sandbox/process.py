@@ -374,11 +374,19 @@ NO_DENO = "Deno is not installed: pip install 'messaging-node[federation]'"
 _PROBE_SECONDS = 10.0
 
 
-@lru_cache(maxsize=1)
 def find_deno() -> str:
-    """The path of Deno, "" if there is none. Searched once per process."""
+    """The path of Deno, "" if there is none; it may be installed while the node runs."""
+    with suppress(FileNotFoundError):
+        return _deno()
+    return ""
+
+
+@lru_cache(maxsize=1)
+def _deno() -> str:
     scripts = sysconfig.get_path("scripts")
-    return shutil.which("deno", path=scripts) or shutil.which("deno") or ""
+    if found := shutil.which("deno", path=scripts) or shutil.which("deno"):
+        return found
+    raise FileNotFoundError(NO_DENO)
 
 
 def deno_command(heap_mib: int, data_mib: int, is_wrapped: bool) -> list[str]:
@@ -404,12 +412,14 @@ def deno_command(heap_mib: int, data_mib: int, is_wrapped: bool) -> list[str]:
     return [sys.executable, "-I", "-S", str(_CONFINE), str(data_mib * _MIB), *inner]
 
 
-@lru_cache(maxsize=1)
 def can_wrap() -> bool:
     """Whether bubblewrap works here; many containers forbid it. Tried once, and blocks."""
     engine = find_deno()
-    if not engine or shutil.which("bwrap") is None:
-        return False
+    return bool(engine) and shutil.which("bwrap") is not None and _wraps(engine)
+
+
+@lru_cache(maxsize=1)
+def _wraps(engine: str) -> bool:
     try:
         done = subprocess.run(  # noqa: S603  (programs of this machine)
             [*_wrapper(engine), "/sandbox/deno", "--version"],

@@ -17,6 +17,7 @@ import uvloop
 
 from msgnode.sandbox import pipe
 from msgnode.sandbox import process as sandbox_process
+from msgnode.sandbox.process import find_deno
 from tests.node import ROOT
 
 from .sandboxes import SECONDS, Watched, acting, needs_deno, sandbox, stub
@@ -309,6 +310,16 @@ async def test_others_have_their_turn_between_the_lines_of_one_that_writes_many_
 
 async def test_a_sandbox_has_an_environment_of_its_own() -> None:
     assert set(sandbox_process.environment()) == {"DENO_DIR", "NO_COLOR", "DENO_NO_UPDATE_CHECK"}
+
+
+def test_an_engine_that_is_installed_while_the_node_runs_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sandbox_process, "_deno", sandbox_process._deno.__wrapped__)
+    monkeypatch.setattr(sandbox_process.shutil, "which", lambda *_, **__: None)
+    assert (find_deno(), sandbox_process.can_wrap()) == ("", False)
+    monkeypatch.undo()
+    assert find_deno()
 
 
 async def test_an_engine_that_cannot_be_started_says_so() -> None:
