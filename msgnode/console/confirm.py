@@ -59,8 +59,12 @@ def ask(
     title: str,
     warning: str,
     form: forms.Form | None = None,
+    button: str = "",
 ) -> TemplateResponse:
-    """The page that asks. Confirmed, it posts the action again with `confirmed` and the form."""
+    """The page that asks. Confirmed, it posts the action again with `confirmed` and the form.
+
+    An action that changes nothing has a word for its `button`; else that has the title, and is red.
+    """
     rows = list(queryset[:AT_ONCE])
     context = {
         **admin.admin_site.each_context(request),
@@ -68,6 +72,7 @@ def ask(
         "title": title,
         "warning": warning,
         "form": form,
+        "button": button,
         "rows": rows[:_LISTED],
         "others": max(0, len(rows) - _LISTED),
         "keys": [row.pk for row in rows],

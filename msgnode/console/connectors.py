@@ -6,6 +6,7 @@ requests (msgnode/scripts/trial.py), before it is approved, or before it is give
 
 from __future__ import annotations
 
+import json
 from typing import Any, ClassVar
 
 from django import forms
@@ -115,17 +116,26 @@ class ConnectorForm(forms.ModelForm):
         return cleaned
 
 
+class _Indented(json.JSONEncoder):
+    """JSON for a person to read."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{**options, "indent": 2})
+
+
 class Workbench(forms.Form):
     """What a script is tried with."""
 
     source = forms.CharField(label="Script", widget=_area(16))
-    calls = forms.JSONField(label="Calls", widget=_area(8))
+    calls = forms.JSONField(label="Calls", widget=_area(8), encoder=_Indented)
     answers = forms.JSONField(
-        label="Recorded answers", required=False, widget=_area(6),
+        label="Recorded answers", required=False, widget=_area(6), encoder=_Indented,
         help_text='By method and URL: {"GET https://api.example.org/users": {"status": 200, '
         '"body": []}}. Nothing is sent.',
     )  # fmt: skip
-    result = forms.JSONField(label="Result", required=False, disabled=True, widget=_area(16))
+    result = forms.JSONField(
+        label="Result", required=False, disabled=True, widget=_area(16), encoder=_Indented
+    )
 
 
 @admin.register(Connector)
@@ -242,7 +252,7 @@ class ConnectorAdmin(DecidedAdmin):
                 given = {name: said[name] for name in ("source", "calls", "answers")}
                 form = Workbench(initial={**given, "result": told})
         return ask(
-            self, request, rows, action="try_it", title="Workbench",
+            self, request, rows, action="try_it", title="Workbench", button="Run",
             warning="The script runs in a sandbox of its own. Nothing is sent, stored or approved.",
             form=form,
         )  # fmt: skip
