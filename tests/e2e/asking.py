@@ -34,7 +34,7 @@ class Runtime:
     Every request ends in a way that somebody knows of: `answered` by the partner, `refused` by the
     node, `unsure` because the asker's own socket ended within PROMISED. What is none of these is
     `open`; it is accounted for only if the asker or its partner was told of a gap within PROMISED.
-    What comes `twice` is a request that the partner had, or an answer that the asker had.
+    A request that came already came `twice`; an answer may, because it is given again.
     """
 
     def __init__(self, workers: Sequence[Door]) -> None:
@@ -48,7 +48,7 @@ class Runtime:
         self.open: dict[int, float] = {}
         self.gaps: list[float] = []
         self._cuts: list[float] = []
-        self.twice: list[tuple[str, int]] = []
+        self.twice: list[int] = []
         self._old: dict[int, float] = {}  # open for longer than PROMISED when the socket ended
         self._asked: set[int] = set()  # by the partner
         self._answers: deque[Frame] = deque(maxlen=ANSWERS)  # that a lost socket may not have sent
@@ -99,7 +99,7 @@ class Runtime:
         if "runtimeToken" in answer["body"]:
             self.lost_sessions += 1
             self.token = answer["body"]["runtimeToken"]
-        for frame in self._answers:  # a second one is nobody's, and dropped by the node
+        for frame in self._answers:
             await self._answer(frame, client)
         for frame in client.inbox:
             await self._take(frame, client)
@@ -108,8 +108,6 @@ class Runtime:
     async def _take(self, frame: Frame, client: Client) -> None:
         body = frame.get("body") or {}
         if frame["type"] == "response":
-            if frame["id"] in self.answered or frame["id"] in self.refused:
-                self.twice.append(("answer", frame["id"]))
             self.open.pop(frame["id"], None)
             self._old.pop(frame["id"], None)
             self.unsure.discard(frame["id"])
@@ -119,7 +117,7 @@ class Runtime:
                 self.refused[frame["id"]] = body
         elif frame["type"] == "execute":
             if frame["id"] in self._asked:
-                self.twice.append(("request", frame["id"]))
+                self.twice.append(frame["id"])
             self._asked.add(frame["id"])
             self._answers.append(frame)
             await self._answer(frame, client)
