@@ -22,17 +22,20 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from msgnode.core.faults import FAULTS
 from msgnode.core.priority import lower_priority
@@ -45,6 +48,8 @@ log = logging.getLogger(__name__)
 
 STARTS_AT_ONCE = 4
 """Most sandboxes of a worker that start at the same time; fifty together would all be slow."""
+_STARTERS = ThreadPoolExecutor(STARTS_AT_ONCE, "sandbox")
+"""Threads of their own: a script that floods the others must not delay its end."""
 LINES_PER_SECOND = 4_000
 BYTES_PER_SECOND = 40_000_000
 HIGH_WATER = 4 * 1024 * 1024
@@ -112,7 +117,7 @@ class SandboxProcess:
         self._said = said
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
-        self._input: asyncio.StreamWriter | None = None
+        self._writers: list[asyncio.StreamWriter] = []  # of its input, and of what is only read
         self._tasks: list[asyncio.Task[None]] = []
         self._lines = TokenBucket(LINES_PER_SECOND)
         self._bytes = TokenBucket(BYTES_PER_SECOND)
@@ -136,20 +141,21 @@ class SandboxProcess:
 
     async def start(self) -> None:
         """Start the process, and read its output."""
-        command = list(self._command or ()) or await asyncio.to_thread(self._deno)
-        starting = asyncio.ensure_future(asyncio.to_thread(_started, command))
+        starting = asyncio.get_running_loop().run_in_executor(_STARTERS, self._begin)
         try:
-            process = await asyncio.shield(starting)
+            started = await asyncio.shield(starting)
         except asyncio.CancelledError:
             starting.add_done_callback(_abandoned)
             raise
-        self._process = process
+        self._process = started.process
         try:
-            self._input = await _writer(process.stdin)
-            output, errors = await _reader(process.stdout), await _reader(process.stderr)
+            streams = [await asyncio.open_unix_connection(sock=each) for each in started.sockets]
         except BaseException:
             self.kill("it could not be started")
             raise
+        self._writers = [writer for _, writer in streams]
+        self._writers[0].transport.set_write_buffer_limits(HIGH_WATER)
+        _, output, errors = (reader for reader, _ in streams)
         reading = asyncio.create_task(self._kept(self._read(output)))
         for job in (self._read_errors(errors), self._watch()):
             self._tasks.append(asyncio.create_task(self._kept(job)))
@@ -159,19 +165,19 @@ class SandboxProcess:
 
     def send(self, line: bytes) -> None:
         """Write one line; a process that does not read is killed."""
-        if not self.is_running or self._input is None:
+        if not self.is_running or not self._writers:
             return
         if self._unread > _HARD_LIMIT:
             self.kill("it does not read what it is told")
             return
         with suppress(OSError, RuntimeError):  # it is ending: its end is told by `ended`
-            self._input.write(line)
+            self._writers[0].write(line)
 
     async def has_read(self) -> None:
         """Wait until it has read most of what it was sent, or has ended."""
-        if self._input is not None:
+        if self._writers:
             with suppress(OSError):
-                await self._input.drain()
+                await self._writers[0].drain()
 
     def kill(self, reason: str) -> None:
         """Kill the process and all that it has started; the first reason is kept."""
@@ -192,6 +198,9 @@ class SandboxProcess:
 
     # --- jobs -------------------------------------------------------------------------------------
 
+    def _begin(self) -> _Started:
+        return _started(list(self._command or ()) or self._deno())
+
     def _deno(self) -> list[str]:
         limits = self._limits
         self.is_wrapped = limits.wraps != "off" and can_wrap()
@@ -201,25 +210,26 @@ class SandboxProcess:
 
     @property
     def _unread(self) -> int:
-        return self._input.transport.get_write_buffer_size() if self._input is not None else 0
+        return self._writers[0].transport.get_write_buffer_size() if self._writers else 0
 
     async def _wait(self, reading: asyncio.Task[None]) -> str:
         """Wait until its output has ended, and it has."""
         process = self._process
-        assert process is not None and self._input is not None  # noqa: S101  (started before)
+        assert process is not None  # noqa: S101  (started before)
         await asyncio.wait({reading})
-        try:
-            code = await asyncio.to_thread(process.wait, _ENDING)
-        except subprocess.TimeoutExpired:
-            self.kill("it closed its output")
-            code = await asyncio.to_thread(process.wait)
+        until = time.monotonic() + _ENDING
+        while (code := process.poll()) is None:
+            await asyncio.sleep(_ENDING / 100)
+            if time.monotonic() > until:
+                self.kill("it closed its output")
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)  # its remaining children
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.memory_bytes = 0
-        self._input.close()
+        for writer in self._writers:
+            writer.close()
         last = self.errors.decode(errors="replace").strip().rpartition("\n")[2]
         self.reason = self.reason or f"it ended with {code}" + (f": {last[:200]}" if last else "")
         return self.reason
@@ -301,40 +311,50 @@ class SandboxProcess:
                 return
 
 
-def _started(command: Sequence[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603  (our own arguments)
-        command,
-        bufsize=0,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(),
-        cwd=tempfile.gettempdir(),
-        start_new_session=True,
-    )
+class _Started(NamedTuple):
+    """A process, and our ends of its input, its output, and what it says of errors.
+
+    They are sockets: uvloop closes the descriptor of a pipe twice, and the second time it may be
+    that of a file which another thread has opened meanwhile.
+    """
+
+    process: subprocess.Popen[bytes]
+    sockets: list[socket.socket]
 
 
-def _abandoned(starting: asyncio.Future[subprocess.Popen[bytes]]) -> None:
+def _started(command: Sequence[str]) -> _Started:
+    pairs = [socket.socketpair() for _ in range(3)]
+    ours, theirs = ([pair[end] for pair in pairs] for end in (0, 1))
+    try:
+        process = subprocess.Popen(  # noqa: S603  (our own arguments)
+            command,
+            stdin=theirs[0].fileno(),
+            stdout=theirs[1].fileno(),
+            stderr=theirs[2].fileno(),
+            env=environment(),
+            cwd=tempfile.gettempdir(),
+            start_new_session=True,
+        )
+    except BaseException:
+        _close(ours)
+        raise
+    finally:
+        _close(theirs)
+    return _Started(process, ours)
+
+
+def _abandoned(starting: asyncio.Future[_Started]) -> None:
     """End a process whose start nobody waits for any more."""
     if not starting.cancelled() and starting.exception() is None:
-        with starting.result() as process:
-            process.kill()
+        started = starting.result()
+        started.process.kill()
+        started.process.wait()
+        _close(started.sockets)
 
 
-async def _reader(file: IO[bytes] | None) -> asyncio.StreamReader:
-    reader = asyncio.StreamReader()
-    protocol = asyncio.StreamReaderProtocol(reader)
-    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, file)
-    return reader
-
-
-async def _writer(file: IO[bytes] | None) -> asyncio.StreamWriter:
-    loop = asyncio.get_running_loop()
-    transport, protocol = await loop.connect_write_pipe(
-        lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), file
-    )
-    transport.set_write_buffer_limits(HIGH_WATER)
-    return asyncio.StreamWriter(transport, protocol, None, loop)
+def _close(sockets: Iterable[socket.socket]) -> None:
+    for each in sockets:
+        each.close()
 
 
 class ProcessFigures(NamedTuple):

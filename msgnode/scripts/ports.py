@@ -6,6 +6,7 @@ back-end would be asked. While a port has no script, what the settings name is a
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -21,6 +22,7 @@ from msgnode.connectors.remote_registry import News, OutsideRegistry, is_one
 from msgnode.core import addresses
 from msgnode.core.digest import digest
 from msgnode.core.errors import BadGateway, BadMessage, NodeError, NotFound
+from msgnode.core.faults import FAULTS
 from msgnode.identity import issuer_store
 from msgnode.identity.ports import ISSUERS_CHANGED, AssertionRequest, Claims, Provider
 from msgnode.identity.revocation_list import revoke
@@ -38,6 +40,8 @@ from . import store
 from .service import Port, Scripts
 from .store import Version
 
+MAX_NEWS, NEWS_PAUSE = 10_000, 0.1
+"""Entries of which a script may say something before it is written; seconds between two writes."""
 MAX_PROVED = 1_000
 """Records that need not be proved again."""
 Records = dict[str, dict[str, Any]]
@@ -57,13 +61,7 @@ class Ports:
     def domain_registry(self, otherwise: Registry, unavailable_code: int, news: News) -> Registry:
         """The domain registry to ask."""
         port = self._ports[Connector.Port.DOMAIN_REGISTRY]
-
-        def tell(entries: list[tuple[str, str]]) -> None:
-            known = [each for each in entries if _can_be(*each)]
-            if known:
-                self._scripts.spawn(partial(in_any_thread, news, known))
-
-        port.tell = tell
+        port.tell = NewsWriter(news, self._scripts.spawn).tell
         return ScriptRegistry(port, otherwise, unavailable_code, news)
 
     def global_registry(self, otherwise: GlobalRegistry) -> GlobalRegistry:
@@ -104,6 +102,40 @@ def _can_be(url: str, status: str) -> bool:
     """Whether news are of an entry and a status that can be."""
     is_address = not addresses.identifier_fault(url) and len(url) <= addresses.MAX_HELD
     return is_address and status in ("live", "disconnected")
+
+
+class NewsWriter:
+    """Writes what a script says of entries: one call of the database at a time, with pauses.
+
+    Of an entry only the last is written; what is said of more than MAX_NEWS meanwhile is lost.
+    """
+
+    def __init__(self, news: News, spawn: Callable[[Callable[[], Awaitable[None]]], None]) -> None:
+        self._news = news
+        self._spawn = spawn
+        self._waiting: dict[str, str] = {}
+        self._is_writing = False
+
+    def tell(self, entries: list[tuple[str, str]]) -> None:
+        """Take what the script says: the URL and the status of each entry."""
+        for url, status in entries:
+            if url not in self._waiting and len(self._waiting) >= MAX_NEWS:
+                FAULTS.refuse("status from a script", f"{MAX_NEWS:,} already wait")
+                break
+            if _can_be(url, status):
+                self._waiting[url] = status
+        if self._waiting and not self._is_writing:
+            self._is_writing = True
+            self._spawn(self._write)
+
+    async def _write(self) -> None:
+        try:
+            while self._waiting:
+                entries, self._waiting = list(self._waiting.items()), {}
+                await in_any_thread(self._news, entries)
+                await asyncio.sleep(NEWS_PAUSE)
+        finally:
+            self._is_writing = False
 
 
 class ScriptRegistry(OutsideRegistry):

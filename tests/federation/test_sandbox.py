@@ -7,10 +7,10 @@ import json
 import os
 import queue
 import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -109,16 +109,16 @@ async def test_one_that_closes_its_output_and_lives_is_ended() -> None:
 
 
 async def test_one_whose_start_is_given_up_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: queue.Queue[subprocess.Popen[bytes]] = queue.Queue()
+    started: queue.Queue[Any] = queue.Queue()
     begins, goes_on = asyncio.Event(), threading.Event()
     loop, start = asyncio.get_running_loop(), sandbox_process._started
 
-    def slowly(command: list[str]) -> subprocess.Popen[bytes]:
+    def slowly(command: list[str]) -> Any:
         loop.call_soon_threadsafe(begins.set)
         goes_on.wait(SECONDS)
-        process = start(command)
-        started.put(process)
-        return process
+        begun = start(command)
+        started.put(begun)
+        return begun
 
     monkeypatch.setattr(sandbox_process, "_started", slowly)
     starting = asyncio.ensure_future(writing("pass").start())
@@ -127,8 +127,8 @@ async def test_one_whose_start_is_given_up_is_ended(monkeypatch: pytest.MonkeyPa
     with pytest.raises(asyncio.CancelledError):
         await starting
     goes_on.set()
-    process = await asyncio.to_thread(started.get, timeout=SECONDS)
-    assert await asyncio.to_thread(process.wait, SECONDS) == -signal.SIGKILL
+    begun = await asyncio.to_thread(started.get, timeout=SECONDS)
+    assert await asyncio.to_thread(begun.process.wait, SECONDS) == -signal.SIGKILL
 
 
 async def test_case_20_a_stub_that_loops_while_it_is_loaded_is_ended() -> None:

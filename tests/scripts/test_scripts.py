@@ -25,10 +25,11 @@ from msgnode.core import messages
 from msgnode.core.back_off import BackOff
 from msgnode.core.digest import digest
 from msgnode.core.errors import BadGateway, Forbidden, GatewayTimeout, NodeError, Unavailable
+from msgnode.core.faults import FAULTS
 from msgnode.models import Connector, ControlMessage
 from msgnode.sandbox import pipe, process
 from msgnode.sandbox.process import SandboxProcess
-from msgnode.scripts import service, store
+from msgnode.scripts import ports, service, store
 from msgnode.scripts.ports import ScriptRegistry
 from msgnode.scripts.service import FAILED, LIVE, Port
 from msgnode.scripts.store import FAILED_ALARM
@@ -563,6 +564,43 @@ async def test_the_registry_on_the_page_keeps_and_finds_entries() -> None:
         assert (await ask_it("read", resource=url))["code"] == 408
         assert news == [(url, "disconnected")]
         assert (await ask_it("update", resource="hyperty://d/2"))["code"] == 404
+
+
+async def test_news_of_a_script_that_floods_are_written_by_one_call_at_a_time_the_last_of_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written: list[list[tuple[str, str]]] = []
+    jobs: list[asyncio.Task[None]] = []
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def write(news: Any, entries: list[tuple[str, str]]) -> None:
+        written.append(entries)
+        begun.set()
+        await goes_on.wait()
+
+    monkeypatch.setattr(ports, "in_any_thread", write)
+    monkeypatch.setattr(ports, "NEWS_PAUSE", 0.0)
+    monkeypatch.setattr(ports, "MAX_NEWS", 3)
+    writer = ports.NewsWriter(
+        lambda entries: None, lambda job: jobs.append(asyncio.ensure_future(job()))
+    )
+    writer.tell([("hyperty://d/1", "live"), ("", "live"), ("hyperty://d/1", "odd")])
+    await begun.wait()
+    refused = FAULTS.counts["status from a script"]
+    for number in range(1_000):
+        writer.tell([("hyperty://d/1", "live"), ("hyperty://d/1", "disconnected")])
+        writer.tell([(f"hyperty://d/{number}", "live")])
+    assert len(jobs) == 1
+    assert FAULTS.counts["status from a script"] == refused + 997
+    goes_on.set()
+    await jobs[0]
+    assert written == [
+        [("hyperty://d/1", "live")],
+        [("hyperty://d/1", "disconnected"), ("hyperty://d/0", "live"), ("hyperty://d/2", "live")],
+    ]
+    writer.tell([("hyperty://d/9", "live")])
+    await jobs[1]
+    assert written[-1] == [("hyperty://d/9", "live")]
 
 
 @pytest.mark.long
