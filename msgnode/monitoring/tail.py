@@ -13,7 +13,6 @@ import asyncio
 import hmac
 import logging
 import os
-import secrets
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +27,7 @@ from msgnode.core import record as records
 from msgnode.core.faults import FAULTS
 from msgnode.core.record import TrafficRecord
 from msgnode.core.redaction import MASK, without_tokens
+from msgnode.resources import own_key
 from msgnode.workers.worker_process import runs
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class Tail:
         """Open the socket; a node that cannot is a node without a tail, no more."""
         try:
             await asyncio.to_thread(_clear_remains, self._path.parent)
-            self._token = await asyncio.to_thread(_shared_token, self._token_path)
+            self._token = await asyncio.to_thread(own_key, self._token_path)
             self._server = await asyncio.start_unix_server(self._serve, self._path)
             self._path.chmod(0o600)
         except (OSError, ValueError) as fault:
@@ -191,17 +191,3 @@ def _clear_remains(folder: Path) -> None:
         pid = path.stem.removeprefix("tail-")
         if pid.isdigit() and (int(pid) == os.getpid() or not runs(int(pid))):
             path.unlink(missing_ok=True)  # a process of ours before us had our number
-
-
-def _shared_token(path: Path) -> str:
-    """The token of all workers of this directory; made by the first."""
-    fresh = path.with_suffix(f".{secrets.token_hex(4)}")
-    fresh.touch(mode=0o600)
-    fresh.write_text(secrets.token_urlsafe(32))
-    try:
-        path.hardlink_to(fresh)
-    except FileExistsError:
-        pass
-    finally:
-        fresh.unlink()
-    return path.read_text()

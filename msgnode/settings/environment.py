@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
 import warnings
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,7 +11,7 @@ from urllib.parse import urlsplit
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
-from msgnode.resources import HOME
+from msgnode.resources import HOME, own_key
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 
@@ -60,26 +58,12 @@ if (DATA_DIR / UNFINISHED_RESTORE).exists() and sys.argv[1:2] != ["restore"]:
 
 
 def _secret_key() -> str:
-    """The key of an embedded node: made once, kept readable by its owner only."""
-    path = DATA_DIR / "secret_key"
+    """The key of an embedded node."""
     try:
-        if not path.exists():
-            _make_secret_key(path)
-        return path.read_text()
+        DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return own_key(DATA_DIR / "secret_key")
     except OSError as fault:
         raise ImproperlyConfigured(f"DATA_DIR {DATA_DIR}: {fault}") from None
-
-
-def _make_secret_key(path: Path) -> None:
-    DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = path.with_suffix(f".{secrets.token_hex(4)}")
-    try:
-        fresh.touch(mode=0o600)
-        fresh.write_text(secrets.token_urlsafe(48))
-        with suppress(FileExistsError):  # another process was first: then its key counts
-            path.hardlink_to(fresh)
-    finally:
-        fresh.unlink(missing_ok=True)
 
 
 DEBUG = False

@@ -4,7 +4,7 @@
 - test_hosts, test_partitions, test_frozen_worker, test_path_workers: machines, networks, frozen
   ones
 - test_slow_database, test_read_only_database, test_unanswered_commit, test_full_disk,
-  test_held_resources: what the database and the disk do, seen by everybody
+  test_power_cut, test_held_resources: what the database and the disk do, seen by everybody
 - test_run, test_production, test_image, test_rolling_upgrade, test_redis_kinds, test_readme:
   starting
 - test_policies: policies reach a running node; test_no_tokens: nothing written or shown holds one
