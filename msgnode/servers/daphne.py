@@ -190,6 +190,12 @@ class NodeProtocol(InternalProtocol):
         """End a connection whose frame is longer than the limit, in bytes."""
         self.fail(CloseCode.TOO_LARGE, f"a frame may have {limit} bytes")
 
+    def flooded(self, limit: int) -> None:
+        """End a connection that sends too many frames which are no messages."""
+        reason = f"more than {limit} control frames or small fragments a second"
+        FAULTS.refuse("flood", f"{reason} (from {self.transport.getPeer().host})")
+        self.fail(CloseCode.REFUSED, reason)
+
     def fail(self, code: int, reason: str) -> None:
         """Close with the code of a client error, where autobahn would reset the connection."""
         if not self.may_write:

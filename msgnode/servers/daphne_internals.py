@@ -6,7 +6,9 @@ files only.
 
 - InternalProtocol: autobahn parses a frame in many calls; plain text frames are cut out of a read
   before it, while autobahn has nothing in progress. A client error is passed to `fail`. Before the
-  upgrade is answered one read is kept, and reading pauses.
+  upgrade is answered one read is kept, and reading pauses. A read may hold ten thousand frames;
+  autobahn parses AT_ONCE of them in a turn of the loop. Control frames and small fragments, which
+  no limit of messages counts, have one of their own.
 - `run_timers_exactly`: autobahn rounds its timers to whole seconds. One of a second may expire at
   once, and a client that answers a closing handshake within a millisecond is then dropped before it
   has the code. The event loop's own timers are exact, and cost a quarter of Twisted's.
@@ -40,11 +42,18 @@ from typing import Any, Protocol
 from twisted.internet import main
 
 from msgnode.core.faults import FAULTS
+from msgnode.core.token_bucket import TokenBucket
 from msgnode.servers.daphne_reactor import event_loop  # first: it installs the reactor
 from msgnode.servers.text_frames import whole_texts
 
 _TCP_CLOSE = 7  # the kernel's state of a socket that was reset (Linux's tcp_states.h)
 _INT = struct.Struct("i")
+
+AT_ONCE = 128
+"""Frames of a connection that autobahn parses in one turn of the loop."""
+UNCOUNTED_PER_SECOND = 1_000
+"""Control frames and small fragments that a client may send."""
+_SMALL = 512  # bytes; a megabyte in larger fragments is not many
 
 import daphne.http_protocol as _stock_http  # noqa: E402
 import daphne.server as _stock  # noqa: E402
@@ -90,7 +99,10 @@ class InternalProtocol(WebSocketProtocol):
     receiver: Callable[[bytes], None] | None = None
     link: _Link | None = None
     has_failed = False
+    may_read = True  # whether the link wants more
+    _is_behind = False  # whether frames that were read wait for the next turn
     _has_waited = False
+    _uncounted: TokenBucket | None = None
     __hash__, __eq__ = object.__hash__, object.__eq__  # as in Daphne, without calls of Python code
     data: bytes  # autobahn's: bytes read and not consumed
 
@@ -140,6 +152,45 @@ class InternalProtocol(WebSocketProtocol):
                 receiver(text)
         if not is_plain:
             super().dataReceived(b"")
+
+    def consumeData(self) -> None:  # noqa: N802
+        """Have autobahn parse what was read: a few frames in each turn of the loop."""
+        if self.state not in (self.STATE_OPEN, self.STATE_CLOSING):
+            super().consumeData()
+            return
+        for _ in range(2 * AT_ONCE):  # header and payload
+            if not self.processData() or self.state == self.STATE_CLOSED:
+                return
+        if not self._is_behind:
+            self._is_behind = True
+            self.transport.pauseProducing()
+            event_loop().call_soon(self._consume_rest)
+
+    def _consume_rest(self) -> None:
+        self._is_behind = False
+        if self.has_failed or self.state == self.STATE_CLOSED:
+            return
+        with FAULTS.kept_to("connection"):
+            self.consumeData()
+            self.set_reading(self.may_read)
+
+    def set_reading(self, may_read: bool) -> None:  # noqa: FBT001
+        """Read from the socket or not; never while frames that were read wait."""
+        self.may_read = may_read
+        if may_read and not self._is_behind:
+            self.transport.resumeProducing()
+        else:
+            self.transport.pauseProducing()
+
+    def onFrameBegin(self) -> None:  # noqa: N802
+        """Close a client that floods with frames that count as no messages."""
+        super().onFrameBegin()
+        frame = self.current_frame
+        if (frame.opcode > 7 or not frame.fin) and frame.length < _SMALL:
+            if self._uncounted is None:
+                self._uncounted = TokenBucket(UNCOUNTED_PER_SECOND)
+            if not self._uncounted.take():
+                self.flooded(UNCOUNTED_PER_SECOND)
 
     def sendData(  # noqa: N802
         self, data: bytes, sync: bool = False, chopsize: int | None = None
@@ -199,6 +250,10 @@ class InternalProtocol(WebSocketProtocol):
 
     def too_large(self, limit: int) -> None:
         """Handle a message of the client that is over the limit in bytes."""
+        raise NotImplementedError
+
+    def flooded(self, limit: int) -> None:
+        """Handle more than so many control frames and small fragments in a second."""
         raise NotImplementedError
 
     def hear_no_more(self, patience: float) -> None:

@@ -101,12 +101,12 @@ class DaphneLink(SocketLink):
 
     def pause_reading(self) -> None:
         """Stop reading from the kernel: its window closes, and the client waits."""
-        self._transport.pauseProducing()
+        self._protocol.set_reading(False)
 
     def resume_reading(self) -> None:
         """Resume reading, unless the socket is gone."""
         if self._protocol.state in (self._protocol.STATE_OPEN, self._protocol.STATE_CLOSING):
-            self._transport.resumeProducing()
+            self._protocol.set_reading(True)
 
     def keep(self, frame: bytes) -> None:
         """Keep a frame that came before the consumer asked for any."""

@@ -30,6 +30,9 @@ from .turn_queue import Turns
 MAX_FAILURES = 10
 """Invalid identities in `open` and `re-open` after which a connection is ended."""
 
+AT_ONCE = 128
+"""Frames of a sender that are carried before others have their turn of the loop."""
+
 _NUMBERS = itertools.count(1)
 _READING = SocketState.READING
 _HELD = SocketState.HELD
@@ -88,6 +91,7 @@ class Connection:
         self._failures = 0
         self._waiting: deque[bytes] = deque()
         self._is_read = True
+        self._is_waiting = False  # for the next turn of the loop
         self._turns = Turns(self._may_take_step, self._go_on)
         self._released = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -273,8 +277,21 @@ class Connection:
                     self._step(SocketEvent.HOLD)
                 elif self._turns.under_way or self.flow.must_wait():
                     self._hold()
+            if not self.flow.frames % AT_ONCE and self.state in (_READING, _LOST):
+                self._wait_a_turn()
         except Exception as error:
             self._fail(error)
+
+    def _wait_a_turn(self) -> None:
+        """Let others have their turn of the loop: a read may hold ten thousand tiny frames."""
+        if self.state is _READING:
+            self._step(SocketEvent.HOLD)
+        self._is_waiting = True
+        self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._is_waiting = False
+        self._go_on()
 
     def _fail(self, error: Exception) -> None:
         FAULTS.note("connection", error)
@@ -319,7 +336,12 @@ class Connection:
 
     def _carry_rest(self) -> None:
         """Carry the queued frames of a lost socket, as far as no fact is pending."""
-        while self.state is _LOST and not self._turns.under_way and not self.flow.unknown_facts:
+        while (
+            self.state is _LOST
+            and not self._turns.under_way
+            and not self.flow.unknown_facts
+            and not self._is_waiting
+        ):
             if not self._waiting:
                 self._step(SocketEvent.CARRIED)
                 self._closed()

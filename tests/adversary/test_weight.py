@@ -143,6 +143,29 @@ async def test_endless_fragments_are_no_way_around_the_limit(
     writer.close()
 
 
+@pytest.mark.parametrize("first", [0x89, 0x8A, 0x00], ids=["pings", "pongs", "fragments"])
+async def test_a_flood_of_frames_that_are_no_messages_is_closed(
+    served: Bystanders, target: Node, first: int
+) -> None:
+    reader, writer = await raw(target, upgrade(target))
+    await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+    begun = b"" if first else frame(b"", first=0x01)
+    writer.write(begun + frame(b"", first) * 100_000)
+    assert struct.pack("!H", 4403) in await _until_closed(reader, 3 * PATIENCE)
+    writer.close()
+
+
+async def test_beside_a_flood_of_tiny_frames_others_are_served(
+    served: Bystanders, target: Node
+) -> None:
+    for before in (b"", frame(b"", first=0x89)):  # cut out of the read, and parsed by the library
+        reader, writer = await raw(target, upgrade(target))
+        await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+        writer.write(before + frame(b"") * 20_000)
+        await asyncio.wait_for(reader.readexactly(1_000), PATIENCE)  # the first are answered
+        writer.close()
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -89,6 +89,9 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
     (_stock.Server, "protocol_disconnected", "(self, protocol)"),
     (_stock.Server, "application_close_timeout", "attribute"),
     (_autobahn.WebSocketProtocol, "sendData", "(self, data, sync, chopsize)"),
+    (_autobahn.WebSocketProtocol, "consumeData", "(self)"),
+    (_autobahn.WebSocketProtocol, "processData", "(self)"),
+    (_autobahn.WebSocketProtocol, "onFrameBegin", "(self)"),
     # names a module makes its parts from
     (asyncioreactor, "callWithLogger", ""),
     (_autobahn, "hltype", ""),
@@ -352,6 +355,31 @@ def test_a_connection_that_is_lost_after_it_was_removed_is_no_fault() -> None:
     assert server.connections == {} == server._ending
     server.protocol_disconnected(protocol)
     assert server.connections == {} == server._ending
+
+
+def test_of_a_read_of_many_frames_autobahn_parses_a_few_in_each_turn_and_reads_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    later: list[Any] = []
+    loop = SimpleNamespace(call_soon=later.append)
+    monkeypatch.setattr(daphne_internals, "event_loop", lambda: loop)
+    protocol: Any = daphne_internals.InternalProtocol.__new__(daphne_internals.InternalProtocol)
+    protocol.state, protocol.transport = protocol.STATE_OPEN, StringTransport()
+    left = 3 * 2 * daphne_internals.AT_ONCE - 1
+
+    def parse() -> bool:
+        nonlocal left
+        left -= 1
+        return left > 0
+
+    protocol.processData = parse
+    protocol.consumeData()
+    for turns in (2, 1):
+        assert left == turns * 2 * daphne_internals.AT_ONCE - 1
+        protocol.set_reading(True)
+        assert protocol.transport.producerState == "paused"
+        later.pop()()
+    assert (left, later, protocol.transport.producerState) == (0, [], "producing")
 
 
 def test_an_http_connection_that_has_ended_is_not_kept_until_its_time_limit() -> None:

@@ -9,7 +9,7 @@ import weakref
 import pytest
 
 from msgnode.core.pending import Pending
-from msgnode.sessions.connection import Connection, ConnectionSettings
+from msgnode.sessions.connection import AT_ONCE, Connection, ConnectionSettings
 from msgnode.sessions.flow_control import FlowLimits
 from tests.fakes import FakeLink
 
@@ -90,6 +90,25 @@ async def test_what_was_sent_before_the_socket_was_lost_is_carried_when_the_fact
     bus.tell()
     await turn()
     assert (bus.carried, sessions.told) == ([b"1", b"2"], [connection])
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_of_many_frames_in_one_read_a_few_are_carried_before_others_have_their_turn(
+    sessions, is_lost
+):
+    bus = Bus()
+    connection = connected(bus, sessions)
+    frames = [b"%d" % number for number in range(3 * AT_ONCE)]
+    for frame in frames:
+        connection.frame_received(frame)
+    if is_lost:
+        connection.lost()
+    for turns in range(1, 4):
+        assert bus.carried == frames[: turns * AT_ONCE]
+        assert not (connection.link.is_reading or sessions.told)
+        await turn()
+    assert connection.link.is_reading is not is_lost
+    assert sessions.told == [connection] * is_lost
 
 
 async def test_a_fact_that_comes_after_the_end_changes_nothing(sessions):
