@@ -94,7 +94,7 @@ class Ownership:
         if (
             owner is not None
             and not stands_in(address, owner, session)
-            and not self._are_of_one_node(parsed.home, owner, session)
+            and not self.are_of_one_node(address, owner, session)
         ):
             raise Forbidden(f"{address} belongs to another session.")
         if not self._last_owners.allow(address, session.speaker):
@@ -159,6 +159,11 @@ class Ownership:
             return session.speaker.may_follow(owner.speaker, self.shares)
         return session.speaker.is_same_subject(owner.speaker)
 
+    def are_of_one_node(self, address: str, owner: Listener, session: Listener) -> bool:
+        """Whether both are sessions of the peer node that speaks for the domain of the address."""
+        domain = addresses.parse(address).home
+        return self._is_of_node(domain, owner) and self._is_of_node(domain, session)
+
     def owner_of(self, address: str) -> Listener | None:
         """The session that holds the address or the nearest address above it."""
         return self._table.owner_of(address)
@@ -172,9 +177,6 @@ class Ownership:
         """Whether a session belongs to the peer node of a domain."""
         peer = self._table.peers.get(domain)
         return peer is not None and (session.runtime_url == peer or session.speaker.peer == domain)
-
-    def _are_of_one_node(self, domain: str, owner: Listener, session: Listener) -> bool:
-        return self._is_of_node(domain, owner) and self._is_of_node(domain, session)
 
     def _is_foreign_node(self, parsed: Address, session: Listener) -> bool:
         home = addresses.parse(session.runtime_url).home

@@ -138,7 +138,11 @@ class SessionAuthorizer:
         if owner is None:
             if not addresses.is_under(sender, resource):
                 raise Forbidden(f"Only its owner, speaking as {resource}, may send to {to}.")
-        elif owner is not session and not self._may_stand_in(resource, owner, session):
+        elif (
+            owner is not session
+            and not self._may_stand_in(resource, owner, session)
+            and not self._ownership.are_of_one_node(resource, owner, session)
+        ):
             raise Forbidden(f"{to} takes messages from the owner of {resource} only.")
 
     def _may_stand_in(self, address: str, owner: Listener, session: LiveSession) -> bool:

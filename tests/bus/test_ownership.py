@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,8 @@ from msgnode.bus.ownership import Ownership
 from msgnode.bus.table import RoutingTable
 from msgnode.core.errors import Forbidden
 from msgnode.core.identity import Identity, Origin
+from msgnode.core.messages import parse
+from msgnode.sessions.authorization import SessionAuthorizer
 from tests.fakes import DOMAIN, FakeSession
 
 ALICE = f"runtime://{DOMAIN}/alice"
@@ -253,6 +257,32 @@ def test_a_peers_node_speaks_for_its_domain_in_each_of_its_sessions_and_nobody_e
         assert "whose node speaks for it" in place.refusal(bob, stranger)
     assert place.refusal(ALICE, ways[1])
     assert place.refusal("hyperty://c.example/x", ways[1])
+
+
+class Speakers:
+    """An authenticator of messages without a token."""
+
+    def speaker_of(self, message: object, session: FakeSession) -> object:
+        return session.speaker
+
+
+def test_a_peers_node_publishes_in_each_of_its_sessions_whichever_of_them_was_heard_first(
+    place: Place,
+) -> None:
+    place.table.peers = {PEER: STUB}
+    first, second = place.enter(f"runtime://{PEER}/mn-1"), place.enter(STUB)
+    first.speaker = replace(first.speaker, peer=PEER)
+    visitor = place.enter(f"runtime://{PEER}/mn-2")
+    for each in (first, second, visitor):
+        vars(each).update(learned={}, withdrawn=set(), handshake="")
+    bob, own = f"hyperty://{PEER}/bob", f"runtime://{PEER}/mn-2/x"
+    place.table.allocate(bob, first)
+    authorizer: Any = SessionAuthorizer(place.table, *[Speakers()] * 2, place.ownership)
+    event = '{"id":1,"type":"update","from":"%s","to":"%s/changes","body":{}}'
+    for each in (second, first):
+        authorizer.authorize(parse((event % (bob, bob)).encode()), SimpleNamespace(session=each))
+    with pytest.raises(Forbidden, match="from the owner of"):
+        authorizer.authorize(parse((event % (own, bob)).encode()), SimpleNamespace(session=visitor))
 
 
 def test_what_a_runtime_that_came_itself_holds_is_not_the_nodes(place: Place) -> None:
