@@ -88,7 +88,8 @@ def look() -> list[Finding]:
             seen = [Finding(part, WARNING, text, "Mend that first.")]
         except Exception as fault:  # noqa: BLE001  (one part keeps no other from being looked at)
             told = f"could not be looked at: {type(fault).__name__}: {fault}"
-            seen = [Finding(part, WARNING, told, "")]
+            remedy = "Look at it yourself, and report the error: it should have been understood."
+            seen = [Finding(part, WARNING, told, remedy)]
         found += seen or [Finding(part, WELL, "as it should be")]
     return found
 

@@ -1,15 +1,18 @@
 """After a person was erased, a search of all that the node has written finds nothing of the person.
 
-Searched are every file in DATA_DIR, with the database, its write-ahead log, the traffic record,
-logs and spools, and the keys and values of Redis, beside two workers that go on.
+Searched are every file in DATA_DIR, with SQLite's and its write-ahead log, the traffic record, logs
+and spools, every table of PostgreSQL, and the keys and values of Redis, beside two workers that go
+on.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import psycopg
 import pytest
 import redis
+from psycopg import sql
 
 from tests.e2e.pair import Pair, running
 from tests.waiting import until
@@ -33,6 +36,23 @@ def found_in_files(place: Path) -> list[str]:
         for path in files
         if MARK in str(path.relative_to(place)) or MARK.encode() in path.read_bytes()
     )
+
+
+def found_in_tables(url: str) -> list[str]:
+    """The tables of PostgreSQL of which a row has it, as text or as bytes."""
+    likes = [f"%{MARK}%", f"%{MARK.encode().hex()}%"]
+    with psycopg.connect(url) as rows:
+        named = rows.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        return [
+            name
+            for (name,) in named.fetchall()
+            if rows.execute(
+                sql.SQL("SELECT 1 FROM {} AS t WHERE t::text LIKE ANY (%s) LIMIT 1").format(
+                    sql.Identifier(name)
+                ),
+                [likes],
+            ).fetchone()
+        ]
 
 
 def found_in_redis(url: str) -> list[str]:
@@ -67,23 +87,35 @@ async def speak(pair: Pair) -> None:
     await alice.expect(type="create", to=RUNTIME)
 
 
-async def test_a_search_finds_nothing_of_the_erased(tmp_path: Path, template: Path) -> None:
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+async def test_a_search_finds_nothing_of_the_erased(
+    tmp_path: Path, template: Path, database: str, request: pytest.FixtureRequest
+) -> None:
+    settings: dict[str, object]
     settings = {"RECORD_PSEUDONYM_KEY": "a key", "RECORD_FLUSH_SECONDS": 1, "GRACE_PERIOD": 600}
+    tables = ""
+    if database == "postgresql":
+        settings["DATABASE_URL"] = tables = request.getfixturevalue("migrated_url")
     with running(tmp_path, template, **settings) as pair:
         node = pair.one
         url = node.environment["REDIS_URL"]
         node.manage("shell", "--verbosity", "0", "-c", ROWS)
         await speak(pair)
         until(lambda: any((tmp_path / "record").rglob("*.parquet")), 60)
-        assert any("node.sqlite3" in name for name in found_in_files(tmp_path))
+        if tables:
+            assert len(found_in_tables(tables)) > 10
+        else:
+            assert any("node.sqlite3" in name for name in found_in_files(tmp_path))
         kinds = {key.rsplit(":n:")[0] for key in found_in_redis(url)}
         assert len(kinds) > 1, "the directory, and what workers say to each other"
 
         node.manage("person_erase", MAIL, "--yes")
         until(lambda: found_in_redis(url) == [], 20, lambda: str(found_in_redis(url)))
         assert found_in_files(tmp_path) == []
+        assert not tables or found_in_tables(tables) == []
         pair.one.terminate()
         pair.other.terminate()
         assert (pair.one.status(), pair.other.status()) == (0, 0)
         assert found_in_files(tmp_path) == [], "nor is it written at the end"
+        assert not tables or found_in_tables(tables) == []
         assert found_in_redis(url) == []

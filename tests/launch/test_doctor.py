@@ -302,5 +302,7 @@ def test_a_part_that_fails_keeps_no_other_from_being_looked_at(
         raise OSError("no such thing")
 
     monkeypatch.setattr(doctor, "_disk", fails)
-    assert looked("disk") == [("warning", "could not be looked at: OSError: no such thing", "")]
+    ((state, text, remedy),) = looked("disk")
+    assert (state, text) == ("warning", "could not be looked at: OSError: no such thing")
+    assert "report the error" in remedy
     assert looked("settings")
