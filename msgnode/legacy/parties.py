@@ -21,7 +21,7 @@ from msgnode.core.messages import Message
 
 from .address_pool import AddressPool, is_lent
 from .lookups import Found, UserLookups, remember
-from .network import Answer, Here, LegacySettings, NotSupported
+from .network import Answer, Here, LegacySettings, NotSupported, shown
 
 REMEMBERED_BYTES = 1024 * 1024
 """Of names here and there, which each message needs."""
@@ -126,18 +126,24 @@ class Parties:
         user = self._user_of(name)
         known = "" if is_call else self._talks.get((their, name), "")
         if not user or self._held >= MAX_HELD:
-            then("")
+            then(self._none(their, name))
         elif known and not fresh and not self.lookups.is_looking(user):
             then(known)
         else:
             if not is_call:
                 self._talks.pop((their, name), None)
             self._held += 1
-            self.lookups.find(user, partial(self._found, then, is_call), fresh or is_call)
 
-    def _found(self, then: Callable[[str], None], is_call: bool, found: Found) -> None:
-        self._held -= 1
-        then(found.called if is_call else found.hyperty)
+            def found(found: Found) -> None:
+                self._held -= 1
+                then((found.called if is_call else found.hyperty) or self._none(their, name))
+
+            self.lookups.find(user, found, fresh or is_call)
+
+    def _none(self, their: str, name: str) -> str:
+        """Count that nobody here takes what somebody there sends; nothing is passed on there."""
+        self._here.refused(f"nobody here is {shown(name)}, to whom {their[:200]} sends")
+        return ""
 
     def _borrower(self, their: str, name: str) -> str:
         """The hyperty that has an address which is lent."""

@@ -430,6 +430,7 @@ class SipNetwork:
         if request.to_tag or request.method == "BYE":
             self._dialogs.took(served)
         elif request.number_in("max-forwards") == 0:
+            self._here.refused("a request that has come a long way, as in a loop")
             self._transactions.answer(served, 483)
         elif required := request.headers.get("require"):
             unsupported = ("Unsupported", ", ".join(required))
@@ -465,6 +466,7 @@ class SipNetwork:
         if not their:
             self._transactions.answer(served, 403, "Nobody can be answered there")
         elif not self._parties.may_be(name):
+            self._here.refused(f"{shown(name)} is of nobody here")
             self._transactions.answer(served, 404)
         elif request.method == "MESSAGE" and request.media_type != TEXT:
             self._transactions.answer(served, 415, headers=[("Accept", TEXT)])

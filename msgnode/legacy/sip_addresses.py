@@ -2,6 +2,7 @@
 
 sip://sip.example/bob                  sip:bob@sip.example
 sip://sip.example/bob@other.example    sip:bob@other.example, by the same proxy
+sip://sip.example/b@c@sip.example      sip:b%40c@sip.example, such as a user of another node
 user://a.example/alice@a.example       sip:alice%40a.example@gw.sip.example
 user://a.example/alice                 sip:alice@gw.sip.example
 who has no address of his own          sip:guest001@sip.example, lent
@@ -85,5 +86,6 @@ class SipAddresses:
         """The address here of somebody there, "" if there can be none."""
         host = found.host.lower()
         name = found.user or ""
-        path = name if host in ("", self.domain) else f"{name}@{host}"
+        is_short = host in ("", self.domain) and "@" not in name
+        path = name if is_short else f"{name}@{host or self.domain}"
         return named_address(f"sip://{self.domain}/", path) if 0 < len(name) <= MAX_USER else ""

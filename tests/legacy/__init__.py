@@ -12,5 +12,6 @@ Case numbers are those of legacy networks, also where a test of another folder h
 - test_rows: the page, REST and the command, and what the gateway keeps in the database
 - long: test_prosody has a real node, a real prosody (prosody.py) and real clients (slixmpp), the
   server killed and frozen; test_kamailio the same of SIP, with phones (kamailio.py), sipp and
-  rtpengine; test_takeover has two workers; test_outages has ten outages of each server, at night
+  rtpengine; test_two_gateways has two nodes that are each other's network;
+  test_takeover has two workers; test_outages has ten outages of each server, at night
 """

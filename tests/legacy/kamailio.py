@@ -35,16 +35,20 @@ CONFIGURATION = Path(__file__).resolve().parent.parent.parent / "deploy" / "kama
 
 
 class Kamailio:
-    """A proxy and registrar in a directory of its own, on a free port."""
+    """A proxy and registrar in a directory of its own, on a free port.
 
-    def __init__(self, place: Path) -> None:
+    `lines` are its configuration in place of that of deploy/.
+    """
+
+    def __init__(self, place: Path, lines: str = "") -> None:
         needs_program("kamailio")
         self.port = free_port()
         self._place = place
         place.mkdir(parents=True, exist_ok=True)
         self._config = place / "kamailio.cfg"
         own = "#!KAMAILIO\nchildren=2\ntcp_children=2\ndisable_core_dump=yes\nlog_stderror=yes\n"
-        self._config.write_text(own + CONFIGURATION.read_text().replace("5060", str(self.port)))
+        lines = lines or CONFIGURATION.read_text()
+        self._config.write_text(own + lines.replace("5060", str(self.port)))
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Kamailio:
@@ -83,8 +87,8 @@ class Kamailio:
 
 
 @contextmanager
-def kamailio(place: Path) -> Iterator[Kamailio]:
-    server = Kamailio(place)
+def kamailio(place: Path, lines: str = "") -> Iterator[Kamailio]:
+    server = Kamailio(place, lines)
     try:
         yield server.start()
     finally:

@@ -39,15 +39,23 @@ def configuration() -> str:
 
 
 class Prosody:
-    """A server in a directory of its own, on free ports; `users` are registered."""
+    """A server in a directory of its own, on free ports.
 
-    def __init__(self, place: Path, users: tuple[str, ...] = ("bob", "carol")) -> None:
+    Args:
+        place: the directory.
+        users: those that are registered.
+        more: lines of configuration, after those of the page.
+    """
+
+    def __init__(
+        self, place: Path, users: tuple[str, ...] = ("bob", "carol"), more: str = ""
+    ) -> None:
         needs_program("prosody")
         self.client_port, self.component_port = free_port(), free_port()
         self._place = place
         place.mkdir(parents=True, exist_ok=True)
         self._config = place / "prosody.cfg.lua"
-        self._config.write_text(self._lines() + configuration())
+        self._config.write_text(self._lines() + configuration() + more)
         for user in users:
             self._control("register", user, DOMAIN, "pw")
         self._process: subprocess.Popen[bytes] | None = None
@@ -106,8 +114,8 @@ component_ports = {{ {self.component_port} }}
 
 
 @contextmanager
-def prosody(place: Path, *users: str) -> Iterator[Prosody]:
-    server = Prosody(place, users or ("bob", "carol"))
+def prosody(place: Path, *users: str, more: str = "") -> Iterator[Prosody]:
+    server = Prosody(place, users or ("bob", "carol"), more)
     try:
         yield server.start()
     finally:

@@ -49,8 +49,11 @@ REGISTRY = f"domain://registry.{A}"
 class World:
     """A node with a network, its server, and who gives identities."""
 
-    def __init__(self, node: Node, server: Any, issuer: Issuer, domain: str = DOMAIN) -> None:
+    def __init__(
+        self, node: Node, server: Any, issuer: Issuer, domain: str = DOMAIN, own: str = A
+    ) -> None:
         self.node, self.server, self.issuer, self.domain = node, server, issuer, domain
+        self.own = own
 
     async def live(self) -> None:
         await until_row(self.node, lambda row: row["state"] == "live", self.domain)
@@ -60,18 +63,19 @@ class World:
         """A runtime of hers, logged in, with a hyperty that is registered."""
         client = Client(f"ws://127.0.0.1:{self.node.port}/ws")
         await client.connect()
-        await client.open(f"runtime://{A}/{name}")
+        await client.open(f"runtime://{self.own}/{name}")
         login = {"method": "login", "params": {"token": self.issuer.token(name)}}
-        assert code(await client.ask("execute", f"domain://idm.{A}", login)) == 200
-        allocation = f"domain://msg-node.{A}/address-allocation"
+        assert code(await client.ask("execute", f"domain://idm.{self.own}", login)) == 200
+        allocation = f"domain://msg-node.{self.own}/address-allocation"
         body = {"scheme": "hyperty", "value": {"number": 1}}
         answer = await client.ask("create", allocation, body)
         client.user = answer["body"]["value"]["allocated"][0]
-        entry = {"url": client.user, "user": f"user://{A}/{name}@{A}", "expires": 3600,
+        user = f"user://{self.own}/{name}@{self.own}"
+        entry = {"url": client.user, "user": user, "expires": 3600,
                  "resources": ["chat"], "dataSchemes": ["comm"], "status": "live",
-                 "descriptor": f"hyperty-catalogue://{A}/.well-known/hyperty/Chat",
+                 "descriptor": f"hyperty-catalogue://{self.own}/.well-known/hyperty/Chat",
                  "runtime": client.runtime_url}  # fmt: skip
-        said = await client.ask("create", REGISTRY, {"value": entry})
+        said = await client.ask("create", f"domain://registry.{self.own}", {"value": entry})
         assert code(said) == 200, said["body"]
         try:
             yield client

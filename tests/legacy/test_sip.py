@@ -334,6 +334,20 @@ async def test_case_52_loops_end() -> None:
         ours = await linked.server.expect("MESSAGE")
         back = {"Call_ID": ours["call-id"]}
         assert (await linked.server.code_of("MESSAGE", "hi", TEXT, **back)).code == 482
+        carols = f"sip:carol%40b.example@{GATEWAY}"  # of another node
+        assert (await linked.server.code_of("MESSAGE", "hi", TEXT, to=carols)).code == 480
+        assert not linked.created()
+        assert len(linked.server.of("MESSAGE")) == 1
+        assert linked.link.exchange.counters.refused == 3
+
+
+async def test_a_user_of_another_gateway_there_is_answered_by_the_name_he_has() -> None:
+    async with sip_linked() as linked:
+        carol = {"From": f"<sip:carol%40b.example@{DOMAIN}>;tag=1"}
+        assert (await linked.server.code_of("MESSAGE", "hi", TEXT, **carol)).code == 200
+        linked.send("hello", to=linked.created()[0]["from"])
+        answer = await linked.server.expect("MESSAGE")
+        assert answer.first.split()[1] == f"sip:carol%40b.example@{DOMAIN}"
 
 
 async def test_a_user_there_has_a_rate_and_an_address_with_his_domain() -> None:
