@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
-from django.db.models import OuterRef, QuerySet
+from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.template.defaultfilters import filesizeformat
 from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.timezone import localtime
+from django.utils.timezone import localtime, now
 
 from msgnode.federation import kinds, store
 from msgnode.models import Peer, PeerMessage
@@ -120,7 +120,8 @@ class PeerAdmin(DecidedAdmin):
         rows = super().get_queryset(request)
         rows = rows.filter(legacynetwork=None) if self.model is Peer else rows
         waiting = PeerMessage.objects.filter(peer=OuterRef("pk"), is_sent=False)
-        return rows.annotate(number_waiting=number_of(waiting, "peer"))
+        first = waiting.order_by("since").values("since")[:1]
+        return rows.annotate(number_waiting=number_of(waiting, "peer"), first=Subquery(first))
 
     @admin.display(description="kind in use")
     def seems(self, peer: Peer) -> str:
@@ -130,16 +131,20 @@ class PeerAdmin(DecidedAdmin):
     def waits(self, peer: Peer) -> SafeString:
         number = peer.number_waiting  # type: ignore[attr-defined]  # annotated
         text = f"{number} message{'' if number == 1 else 's'}"
+        if first := peer.first:  # type: ignore[attr-defined]
+            text += f", the oldest for {(now() - first).total_seconds():,.0f} s"
         return format_html('<a class="text-link" href="{}">{}</a>', list_of(peer.domain), text)
 
     @admin.display(description="to it, from it")
     def traffic(self, peer: Peer) -> str:
-        """Messages a second, and how long the last response took."""
+        """Messages a second, how long the last response took, and how many were refused."""
         lately = store.figures_of(peer)
         if not lately:
             return ""
         took = f", {lately['round_trip_ms']:,} ms" if lately["round_trip_ms"] else ""
-        return f"{lately['sent_per_second']:,}/s, {lately['received_per_second']:,}/s{took}"
+        refused = f", {lately['refused']:,} refused" if lately["refused"] else ""
+        rates = f"{lately['sent_per_second']:,}/s, {lately['received_per_second']:,}/s"
+        return f"{rates}{took}{refused}"
 
     @admin.display(description="last to it")
     def way_out(self, peer: Peer) -> str:

@@ -294,7 +294,7 @@ class PeerExchange:
     def expire(self, ended: str = "") -> None:
         """Answer what has waited too long, forget old requests; `ended`: why the last stub did."""
         why = f": its stub ended, {ended}" if ended else ""
-        text = f"The node of {self._peer} could not be reached in time{why}."
+        text = f"{self._peer} could not be reached in time{why}."
         for one in self.queue.expire():
             self.moved()
             self.counters.expired += 1
@@ -389,7 +389,7 @@ class PeerExchange:
             self._given_up.discard(key)
             return
         self.counters.unanswered += 1
-        text = f"The node of {self._peer} {why}."
+        text = f"{self._peer} {why}."
         if one.key:
             self._set_aside(one, text)
         self._refuse(one.message, GatewayTimeout(text))

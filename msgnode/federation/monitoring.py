@@ -92,11 +92,11 @@ class PeerAlarms:
             self._raise_alarm(FAILING_ALARM, domain, text + link.last_error)
         text = ""
         if away >= STUCK_SECONDS:
-            text = f"The node of {domain} has been away for a minute ({link.state}), {waits} "
+            text = f"{domain} has been away for a minute ({link.state}), {waits} "
             text += f"messages wait: {link.last_error}"
         elif oldest >= WAITING_SECONDS:
             why = "does not read what it is sent" if is_live else f"is away ({link.state})"
-            text = f"The node of {domain} {why}: {waits} messages wait."
+            text = f"{domain} {why}: {waits} messages wait."
         if text and self._is_new(STUCK_ALARM, domain):
             self._raise_alarm(STUCK_ALARM, domain, text)
         elif not text and is_well and not is_failing and domain not in self._well:

@@ -386,8 +386,10 @@ def note_not_found(domain: str, why: str, place: Place, was_reached: bool = True
 
 
 def note_state(pk: int, state: str, error: str) -> None:
-    """Store the state of a peer, as its worker reports it."""
-    Peer.objects.filter(pk=pk).update(state=state, state_at=timezone.now(), last_error=error[:300])
+    """Store the state of a peer, as its worker reports it, and since when if it is another."""
+    rows = Peer.objects.filter(pk=pk)
+    rows.exclude(state=state).update(state=state, state_at=timezone.now())
+    rows.update(last_error=error[:300])
 
 
 def note_figures(figures: dict[int, dict[str, Any]]) -> None:

@@ -124,7 +124,8 @@ class LegacyLink:
     """
 
     sandbox = None
-    """A network has none, but figures ask."""
+    failures_in_a_row = 0
+    """A network has no sandbox that fails, but figures and alarms ask."""
 
     def __init__(
         self,
@@ -155,11 +156,6 @@ class LegacyLink:
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._looks_at = math.inf
-
-    @property
-    def failures_in_a_row(self) -> int:
-        """Ends of the connection since it was last live for a minute."""
-        return self._retries.in_a_row
 
     def carrier(self) -> dict[str, Any]:
         """What carries the messages, for display."""

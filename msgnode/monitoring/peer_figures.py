@@ -35,7 +35,7 @@ def peers(federation: Federation) -> Iterator[Metric]:
     }
     text = "Messages to and from a peer by outcome."
     yield counter("peer_messages", text, passed, "peer outcome")
-    text = "Ends of a sandbox of a peer, an operator's restarts included."
+    text = "Ends of a peer's sandbox, or connection, an operator's restarts included."
     restarts = {link.peer.domain: link.exchange.counters.restarts for link in links}
     yield counter("peer_restarts", text, restarts, "peer")
     text = "Messages that wait for a peer."

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
+from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -11,11 +14,12 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import Client
+from django.utils import timezone
 
 from msgnode.federation import store
 from msgnode.identity.encryption import decrypt
 from msgnode.legacy.rows import KeptAddresses
-from msgnode.models import AuditEntry, ControlMessage, LegacyNetwork, Peer
+from msgnode.models import AuditEntry, ControlMessage, LegacyNetwork, Peer, PeerMessage
 from msgnode.storage.writer import GroupWriter
 
 pytestmark = pytest.mark.django_db
@@ -106,6 +110,40 @@ def test_case_55_a_network_is_paused_blocked_and_resumed_on_its_page(operator: C
     operator.post(PAGES, {"action": "restart", "_selected_action": [row().pk]})
     assert ControlMessage.objects.filter(kind=store.RESTART).exists()
     assert AuditEntry.objects.filter(action="peer.restart").exists()
+
+
+def test_how_a_network_is_stands_in_the_list_on_its_page_and_over_rest(operator: Client) -> None:
+    operator.post(REST, GOOD, "application/json")
+    pk, now = row().pk, timezone.now()
+    figures = {
+        "sent_per_second": 2.5, "received_per_second": 0.1, "refused": 7, "waiting": 1,
+        "oldest_seconds": 3.2, "round_trip_ms": 1.5, "restarts": 2, "way": "gateway",
+        "out": {"passed_at": now.timestamp()},
+        "in": {"failed_at": now.timestamp(), "error": "nobody here is eve"},
+    }  # fmt: skip
+    store.note_state(pk, "live", "refused: nobody here is eve")
+    store.note_figures({pk: figures})
+    PeerMessage.objects.create(peer=row(), queue="q", number=1, since=now - timedelta(seconds=30),
+                               until=now + timedelta(seconds=60), size=1)  # fmt: skip
+    told = operator.get(f"{REST}legacy.example/").json()
+    assert (told["state"], told["figures"]) == ("live", figures)
+    for place in (PAGES, f"{PAGES}{pk}/change/"):
+        page = html.unescape(operator.get(place).content.decode())
+        for words in ("live", "2.5/s, 0.1/s, 1.5 ms, 7 refused", "passed ", "nobody here is eve"):
+            assert words in page, (place, words)
+        assert re.search("1 message, the oldest for 3[0-9] s", page), place
+
+
+def test_the_state_of_a_network_lasts_while_its_errors_change(operator: Client) -> None:
+    operator.post(REST, GOOD, "application/json")
+    store.note_state(row().pk, "live", "")
+    since = row().state_at
+    assert since is not None
+    store.note_state(row().pk, "live", "refused: nobody here is eve")
+    assert (row().state_at, row().last_error) == (since, "refused: nobody here is eve")
+    store.note_state(row().pk, "waiting", "it has ended")
+    assert row().state == "waiting"
+    assert row().state_at not in (None, since)
 
 
 def test_the_page_of_peers_has_the_nodes_alone(operator: Client) -> None:

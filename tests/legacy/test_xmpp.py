@@ -11,6 +11,7 @@ import random
 import time
 import tracemalloc
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from msgnode.legacy import link as links
 from msgnode.legacy.network import Lost, named_address
 from msgnode.legacy.xmpp_addresses import XmppAddresses, escaped, prepared, unescaped
 from msgnode.legacy.xmpp_stream import Element, StanzaParser, cleaned, stanza
+from msgnode.monitoring import peer_figures
 
 from .fake_xmpp import DOMAIN, GATEWAY, STANZAS, named
 from .linked import ALICE, BOB, OURS, OWN, Kept, linked
@@ -477,6 +479,22 @@ async def test_case_23_what_is_no_message_to_her_is_not_answered(type_: str) -> 
         assert len(each.server.of("message")) == 1
 
 
+@pytest.mark.parametrize("to", ["carol%b.example", f"bob%{DOMAIN}", r"bob\40legacy.example", "bob"])
+async def test_case_23_what_a_gateway_sends_here_for_a_user_of_another_network_goes_no_further(
+    to: str,
+) -> None:
+    async with linked() as each:
+        each.server.message("hi", to=to, id="m1", inside=ASKS)
+        refusal = await each.server.expect("message", type="error", id="m1")
+        assert refusal.find(".//{*}service-unavailable") is not None
+        each.server.message("last", inside=ASKS, id="m2")  # all before it is over
+        await each.server.until(lambda: len(each.server.of("message")) == 2)
+        assert [told["body"]["value"]["content"] for told in each.created()] == ["last"]
+        counters = each.link.exchange.counters
+        assert (counters.sent, counters.refused) == (0, 1)
+        assert "nobody here is" in each.link.last_error
+
+
 async def test_who_is_not_there_is_told_to_who_writes_from_there() -> None:
     async with linked() as each:
         each.node.codes[OURS] = 403
@@ -635,6 +653,36 @@ async def test_an_idle_network_keeps_nobody_busy() -> None:
     async with linked() as each:
         assert (await each.ask("hi"))["code"] == 200
         await each.until(lambda: each.link._looks_at - time.monotonic() > 20.0)
+
+
+async def test_a_network_has_the_metrics_of_a_peer() -> None:
+    async with linked() as each:
+        served: Any = SimpleNamespace(links={1: each.link})
+
+        def told(name: str, **labels: str) -> float:
+            of = {"peer": DOMAIN, **labels}
+            metrics = {metric.name: metric for metric in peer_figures.peers(served)}
+            samples = metrics[f"msgnode_peer_{name}"].samples
+            (found,) = [sample.value for sample in samples if sample.labels == of]
+            return float(found)
+
+        assert told("state", state="live") == 1
+        assert (await each.ask("hi"))["code"] == 200
+        each.server.message("hi")
+        each.server.message("?", to="nobody%a.example", id="m1")
+        await each.server.expect("message", type="error", id="m1")
+        outcomes = ("sent", "received", "refused", "expired", "failed")
+        assert [told("messages", outcome=name) for name in outcomes] == [1, 2, 1, 0, 0]
+        assert told("round_trip_seconds") > 0
+        each.server.answers_pings = False
+        await each.server.stop()
+        await each.until(lambda: each.link.state != "live")
+        assert told("state", state=each.link.state) == 1
+        assert told("restarts") >= 1
+        each.send("waits")
+        await each.until(lambda: told("queue") == 1)
+        await each.until(lambda: told("queue_oldest_seconds") > 0)
+        assert told("sandbox_bytes") == told("sandbox_cpu_seconds") == told("subscriptions") == 0
 
 
 async def test_case_57_who_writes_is_vouched_for_by_a_trusted_network_alone() -> None:
