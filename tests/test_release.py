@@ -64,10 +64,18 @@ def test_a_version_that_the_changelog_does_not_have_with_its_date_is_not_release
     assert "CHANGELOG.md has no `## [1.0.0] - <date>`" in refusal(checkout)
 
 
+def test_what_the_changelog_calls_unreleased_is_not_released(checkout: Path) -> None:
+    (checkout / "CHANGELOG.md").write_text(f"## [Unreleased]\n\n- A line.\n\n{VERSION_LINE}")
+    commit(checkout)
+    assert "CHANGELOG.md has lines under `Unreleased`" in refusal(checkout)
+
+
 def test_a_release_that_is_there_is_not_replaced(checkout: Path) -> None:
     (checkout / ".gitignore").write_text("/dist/\n")
     commit(checkout)
     (checkout / "dist" / "release").mkdir(parents=True)
+    (checkout / "CHANGELOG.md").write_text(f"## [Unreleased]\n\n{VERSION_LINE}\n- A line.\n")
+    commit(checkout)
     assert "is there already" in refusal(checkout)
 
 
@@ -125,6 +133,16 @@ def test_an_archive_is_decided_by_its_content_alone(
     assert (tmp_path / "two.tar.gz").read_bytes() != one
 
 
+def test_of_a_node_that_ends_at_once_the_last_words_are_told(tmp_path: Path) -> None:
+    script = load(ROOT / ".ci" / "release")
+    command = ["sh", "-c", "echo no such setting; exit 1"]
+    with (
+        pytest.raises(script.CannotRelease, match="no such setting"),
+        script.serving(command, script.free_port(), tmp_path, "1.0.0", dict(os.environ)),
+    ):
+        pytest.fail("it serves")
+
+
 def test_the_sums_are_signed_and_a_changed_file_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +194,10 @@ def test_all_is_made_twice_equal_and_works_in_an_empty_place(tmp_path: Path) -> 
     """Of what is committed; the image has a test of its own (tests/e2e/test_image.py)."""
     source, key = tmp_path / "a checkout", tmp_path / "key"
     git(tmp_path, "clone", "--quiet", str(ROOT), str(source))
+    changes = source / "CHANGELOG.md"  # what is unreleased still comes in
+    text = re.sub(r"(?s)^## \[Unreleased\].*?(?=^## )", "", changes.read_text(), flags=re.MULTILINE)
+    changes.write_text(text)
+    git(source, "commit", "--quiet", "--all", "--allow-empty", "--message", "m")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     done = subprocess.run(
         [str(ROOT / ".venv" / "bin" / "python"), ".ci/release", "--without-image"],

@@ -28,7 +28,8 @@ from tests.stubs.runtimes import node_js
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
-# 1.0.0, whose workers speak the protocol of this one's.
+# The last release, whose workers speak the protocol of this one's; while none has a tag, 1.0.0 as
+# it was on 2026-11-29.
 RELEASED = "c8ce6aa182003400742db76b63bd1ce82f103242"
 # The last whose workers speak the protocol before.
 OTHER_PROTOCOL = "b803ca869728ca84fa730b325691c245ee64d83e"
