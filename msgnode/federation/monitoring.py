@@ -90,13 +90,13 @@ class PeerAlarms:
         if is_failing and self._is_new(FAILING_ALARM, domain):
             text = f"The stub of {domain} has failed {link.failures_in_a_row} times in a row: "
             self._raise_alarm(FAILING_ALARM, domain, text + link.last_error)
+        what = "1 message waits" if waits == 1 else f"{waits} messages wait"
         text = ""
         if away >= STUCK_SECONDS:
-            text = f"{domain} has been away for a minute ({link.state}), {waits} "
-            text += f"messages wait: {link.last_error}"
+            text = f"{domain} has been away for a minute ({link.state}), {what}: {link.last_error}"
         elif oldest >= WAITING_SECONDS:
             why = "does not read what it is sent" if is_live else f"is away ({link.state})"
-            text = f"{domain} {why}: {waits} messages wait."
+            text = f"{domain} {why}: {what}."
         if text and self._is_new(STUCK_ALARM, domain):
             self._raise_alarm(STUCK_ALARM, domain, text)
         elif not text and is_well and not is_failing and domain not in self._well:
