@@ -5,7 +5,7 @@
   Redis and the real one the same
 - prepare.py: makes a process one in which only simulated time passes
 - workers.py, runtimes.py: the processes of a node, and who connects to them
-- domains.py: the network between the nodes of several domains
+- domains.py, sandboxes.py: the network between the nodes of several domains, and their stubs
 - oracle.py: what must hold in every run
 - scenario.py: what a seed breaks, and when; kept.py: runs that have failed once
 - mutants.py: deliberate bugs that have to be found

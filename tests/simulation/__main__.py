@@ -75,7 +75,7 @@ def _run(asked: argparse.Namespace, seeds: Iterable[int]) -> int:
         if asked.notes:
             print(*outcome.notes, sep="\n")
         sys.stdout.flush()
-    number = len({*scenario.KINDS, *scenario.DOMAIN_KINDS})
+    number = len({*scenario.KINDS, *scenario.DOMAIN_KINDS, *scenario.STUB_KINDS})
     pairs = number * (number - 1) // 2
     used = os.times()
     took = used.children_user + used.children_system
@@ -115,7 +115,9 @@ def _broken_by(seed: int) -> set[str]:
     from . import mutants, scenario
 
     kinds = {each.kind for each in scenario.faults_of(seed)}
-    return kinds | {mutants.ABROAD} if scenario.domains_of(seed) > 1 else kinds
+    if scenario.domains_of(seed) > 1:
+        kinds |= {mutants.ABROAD, *([] if scenario.is_by_stubs(seed) else [mutants.BY_LINKS])}
+    return kinds
 
 
 def _shrunk(seed: int, faults: Sequence[Fault], kind: str) -> Sequence[Fault]:
@@ -158,6 +160,7 @@ def _load() -> None:
     def look() -> list[str]:
         scenario.run(0, [], 3.0)
         scenario.run(2, [], 3.0)
+        scenario.run(7, [], 3.0)
         return sorted(sys.modules)
 
     for name in _alone(look):

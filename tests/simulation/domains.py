@@ -1,9 +1,9 @@
 """The network between the nodes of several domains, in the simulation.
 
-The product's links between nodes (msgnode/federation/) run over sockets of this file: the end that
-has dialled is like a client of the library websockets, the other one like a socket of our server.
-Each direction is a wire. What is cut arrives later; a socket that is lost takes with it what is
-under way, and one of its ends may not hear of that.
+The product's links between nodes, and the sockets of their stubs (msgnode/federation/), run over
+sockets of this file: the end that has dialled is like a client of the library websockets, the other
+one like a socket of our server. Each direction is a wire. What is cut arrives later; a socket that
+is lost takes with it what is under way, and one of its ends may not hear of that.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.utils import timezone
-from websockets.exceptions import ConnectionClosedError
+from websockets.exceptions import ConnectionClosedError, InvalidHandshake
 from websockets.protocol import State
 
-from msgnode.federation import kinds, link_keys, link_wire, store
+from msgnode.federation import kinds, link_keys, link_wire, node_proofs, sockets, store
 from msgnode.federation.link_protocol import SUBPROTOCOL
 from msgnode.federation.peer_session import PeerOutlet
-from msgnode.models import Peer
+from msgnode.models import Peer, PeerStub
 from msgnode.net.http import Answer, HttpClient, NoAnswer
+from msgnode.sessions.consumer import SocketConsumer
 
 from .workers import Site, WorkerProcess
 from .world import Machine, Wire, World
@@ -37,19 +38,26 @@ NO_ANSWER = 10.0
 
 
 class Network:
-    """What connects the nodes of some domains, each of which is a peer of the others."""
+    """What connects the nodes of some domains, each of which is a peer of the others: by links, or
+    each by the stubs of the others."""
 
-    def __init__(self, world: World, sites: Sequence[Site]) -> None:
+    def __init__(self, world: World, sites: Sequence[Site], by_stubs: bool = False) -> None:
         self.world = world
         self._sites = {each.domain: each for each in sites}
         self._wires: list[tuple[str, Wire]] = []
         self._ends: list[End] = []
         self._silent: set[str] = set()  # domains of which nothing arrives elsewhere
+        self._unaware: list[OfStub] = []  # whose socket is lost, and they have not heard of it
         for site in sites:
             site.network = self
-            _introduce(site, [each.domain for each in sites if each is not site])
+            _introduce(site, [each.domain for each in sites if each is not site], by_stubs)
 
     # --- what is broken ---------------------------------------------------------------------------
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether something is cut: then runtimes have more stored."""
+        return bool(self._silent)
 
     def cut(self, *domains: str) -> None:
         """Let nothing that these say arrive, all of them if none is named, until it is mended."""
@@ -70,16 +78,28 @@ class Network:
             each.is_lost = True
             if each.worker.site.domain in (told or self._sites):
                 self.world.after(NOTICED, each.hears_that_it_is_lost)
+            elif isinstance(each, OfStub):
+                self._unaware.append(each)
+
+    @property
+    def has_unaware(self) -> bool:
+        """Whether a stub has a socket that is lost: its node notices that late."""
+        there = (each for each in self._unaware if not each.machine.is_dead)
+        self._unaware = [each for each in there if each.is_open]
+        return bool(self._unaware)
 
     # --- what the product asks for ----------------------------------------------------------------
 
-    async def dial(self, url: str) -> Dialled:
-        """Connect the process that runs to some worker of a domain."""
+    async def dial(self, url: str, headers: Sequence[tuple[str, str]] | None = None) -> Dialled:
+        """Connect the process that runs to some worker of a domain, for a stub with headers."""
         machine = Machine.current
         assert machine is not None
         mine, theirs = machine.site, self._sites[urlsplit(url).hostname or ""]
         worker = next(each for each in mine.workers if each.machine is machine)
-        here, back = Dialled(worker, self._wire(mine)), self._wire(theirs)
+        here = Dialled(worker, self._wire(mine))
+        if headers is not None:
+            here = OfStub(worker, here.wire, headers)
+        back = self._wire(theirs)
         here.wire.send(lambda: self._arrives(here, theirs, back))
         try:
             is_there = await here.answered
@@ -87,7 +107,7 @@ class Network:
             here.drop()
             raise
         if not is_there:
-            raise ConnectionRefusedError(111, "Connection refused")
+            raise here.refusal
         return here
 
     def _wire(self, site: Site) -> Wire:
@@ -102,7 +122,7 @@ class Network:
         if not serving:
             back.send(lambda: here.on(here.drop))
             return
-        there = Accepted(self.world.random.choice(serving), back, here)
+        there = here.accepted(self.world.random.choice(serving), back)
         here.other = there
         self._ends = [*(each for each in self._ends if each.is_open), here, there]
         there.on(there.begin)
@@ -115,6 +135,10 @@ class Network:
             await asyncio.sleep(NO_ANSWER)
             raise NoAnswer("It did not answer.")
         await asyncio.sleep(2 * DELAY[1])
+        if parts.path.startswith(f"/{node_proofs.PATH}/"):
+            asking, asked = parts.path.split("/")[-2:]
+            is_own = node_proofs.is_own([settings.SECRET_KEY], domain, asking, asked)
+            return Answer(204 if is_own else 404, b"")
         if parts.path != f"/{link_keys.PATH}":
             return Answer(404, b"")
         found = link_keys.document(_keys(domain), domain, time.time())
@@ -197,6 +221,11 @@ class Dialled(End):
         super().__init__(worker, wire)
         self.protocol = self.transport = self
         self.answered = self.machine.create_future()
+        self.refusal: Exception = ConnectionRefusedError(111, "Connection refused")
+
+    def accepted(self, worker: WorkerProcess, wire: Wire) -> Accepted:
+        """The other end."""
+        return Accepted(worker, wire, self)
 
     @property
     def state(self) -> State:
@@ -216,7 +245,7 @@ class Dialled(End):
     def send_data(self) -> None:
         """It was sent."""
 
-    async def recv(self, decode: bool) -> bytes:
+    async def recv(self, decode: bool = True) -> Any:
         frame = await self.next()
         if frame is None:
             raise ConnectionClosedError(None, None)
@@ -228,6 +257,53 @@ class Dialled(End):
     abort = End.drop
 
 
+class OfStub(Dialled):
+    """Such an end of a stub, which connects as a runtime does."""
+
+    subprotocol = None
+
+    def __init__(
+        self, worker: WorkerProcess, wire: Wire, headers: Sequence[tuple[str, str]]
+    ) -> None:
+        super().__init__(worker, wire)
+        self.headers = [(name.lower().encode(), value.encode()) for name, value in headers]
+        self._is_left = False
+
+    def accepted(self, worker: WorkerProcess, wire: Wire) -> Accepted:
+        self.refusal = InvalidHandshake("The upgrade was refused.")
+        return AcceptedRuntime(worker, wire, self)
+
+    def ended(self, code: int, reason: str) -> None:
+        if self.is_open and not self._is_left:
+            self.worker.site.forgot_at = self.worker.site.world.now  # what was under way is lost
+        super().ended(code, reason)
+
+    async def recv(self, decode: bool = True) -> str:
+        return bytes(await super().recv()).decode()
+
+    async def send(self, text: str) -> None:
+        if not self.is_open:
+            raise ConnectionClosedError(None, None)
+        self.write(text.encode())
+
+    async def ping(self) -> asyncio.Future[float]:
+        pong = self.machine.create_future()
+        answer = lambda _: pong.done() or pong.set_result(0.0)  # noqa: E731
+        self._tell(lambda other: other._tell(answer))
+        return pong
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    async def close(self, code: int, reason: str) -> None:
+        self._is_left = True
+        self.end(code, reason)
+
+    def abort(self) -> None:
+        self._is_left = True
+        self.drop()
+
+
 class Accepted(End):
     """The other end, at the endpoint for links: what the product uses of a socket of our server."""
 
@@ -237,14 +313,14 @@ class Accepted(End):
 
     def begin(self) -> None:
         node = self.worker.node
-        if node is not None and node.is_ready and node.parts.node_links is not None:
-            self.machine.create_task(self._serve(node.parts.node_links))
+        if node is not None and node.is_ready:
+            self.machine.create_task(self._serve(node.parts))
         else:
             self.drop()
 
-    async def _serve(self, endpoint: Any) -> None:
+    async def _serve(self, parts: Any) -> None:
         scope = {"subprotocols": [SUBPROTOCOL], "extensions": {"msgnode.link": self}}
-        await endpoint(scope, self._asked, self._answer)
+        await parts.node_links(scope, self._asked, self._answer)
 
     async def _asked(self) -> dict[str, Any]:
         return {"type": "websocket.connect"}
@@ -262,18 +338,87 @@ class Accepted(End):
     close = End.end
 
 
+class AcceptedRuntime(Accepted):
+    """The same at the endpoint for runtimes: the Link of a connection there."""
+
+    is_paused = False
+    unsent_bytes = 0
+    _is_held = False
+
+    def __init__(self, worker: WorkerProcess, wire: Wire, other: OfStub) -> None:
+        super().__init__(worker, wire, other)
+        self._headers = other.headers
+        self._source = f"10.1.0.{other.machine.pid % 250}"
+        self.on_pause: Callable[[], None] = lambda: None
+        self.on_resume: Callable[[], None] = lambda: None
+
+    async def _serve(self, parts: Any) -> None:
+        scope = {
+            "extensions": {"msgnode.link": self},
+            "headers": self._headers,
+            "client": [self._source, 1],
+        }
+        prove = parts.identities.async_verifier.prove
+        endpoint = SocketConsumer(parts.connections, prove, ["*"], parts.probe, parts.nodes)
+        await endpoint(scope, self._asked, self._answer)
+
+    @property
+    def is_all_received(self) -> bool:
+        return self.unsent_bytes == 0
+
+    def write(self, frame: bytes) -> None:
+        def arrives(other: End) -> None:
+            self.unsent_bytes -= len(frame)
+            other.take(frame)
+
+        self.unsent_bytes += len(frame)
+        self._tell(arrives)
+
+    def ping(self, answered: Callable[[], None]) -> bool:
+        self._tell(lambda other: other._tell(lambda _: answered()))
+        return True
+
+    def pause_reading(self) -> None:
+        self._is_held = True
+
+    def resume_reading(self) -> None:
+        self._is_held = False
+        self._wake()
+
+    async def next(self) -> bytes | None:
+        frame = await super().next()
+        while self._is_held and self.is_open:
+            self._waits = self.machine.create_future()
+            await self._waits
+        return frame
+
+
 # --- what operators do ----------------------------------------------------------------------------
 
 
-def _introduce(site: Site, domains: Sequence[str]) -> None:
-    """Make other domains peers of a node, which trusts their keys."""
+def _introduce(site: Site, domains: Sequence[str], by_stubs: bool) -> None:
+    """Make other domains peers of a node, which trusts their keys, or has approved their stubs."""
     site.database.use()
     for domain in domains:
+        if by_stubs:
+            _approve_stub(domain)
+            continue
         known = json.dumps({each.kid: {"x": each.x, "since": 1} for each in _keys(domain)})
         Peer.objects.create(
             domain=domain, kind=kinds.OURS, node_found=known, node_keys=known,
             decision=Peer.Decision.APPROVED, looked_at=timezone.now(),
         )  # fmt: skip
+
+
+def _approve_stub(domain: str) -> None:
+    peer = Peer.objects.create(
+        domain=domain, kind=kinds.UNKNOWN, decision=Peer.Decision.APPROVED, is_by_hand=True,
+        found_digest="simulated", approved_digest="simulated", looked_at=timezone.now(),
+    )  # fmt: skip
+    PeerStub.objects.create(
+        peer=peer, digest="simulated", source="simulated",
+        configuration={"url": f"wss://{domain}/ws"},
+    )  # fmt: skip
 
 
 def decide(site: Site, decision: str) -> None:
@@ -305,7 +450,12 @@ def install() -> None:
             raise NoAnswer("There is no network.")
         return await network.get(url)
 
+    async def open_for_stub(url: str, *_: Any, additional_headers: Any, **__: Any) -> Any:
+        assert Machine.current is not None
+        return await Machine.current.site.network.dial(url, additional_headers)
+
     link_wire.open_socket = open_socket  # type: ignore[attr-defined]
+    sockets.open_socket = open_for_stub  # type: ignore[attr-defined]
     HttpClient.request = request  # type: ignore[assignment, method-assign]
     write = PeerOutlet.write
 

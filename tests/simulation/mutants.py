@@ -217,7 +217,34 @@ def _paused_peer_goes_on() -> None:
     PeerRow.is_served = property(lambda self: self.is_approved or self.decision == "paused")  # type: ignore[assignment, method-assign]
 
 
-ABROAD = "several domains"
+def _requests_of_dead_stub_are_waited_for() -> None:
+    """What a stub had taken is not answered when its sandbox ends."""
+    from msgnode.federation.exchange import PeerExchange
+
+    PeerExchange.fail_asked = PeerExchange.send_again  # type: ignore[method-assign]
+
+
+def _new_session_at_peer_is_not_noticed() -> None:
+    """What was subscribed at a peer is not again in a new session there."""
+    from msgnode.federation.peer import PeerLink
+
+    PeerLink._begin_at_peer = lambda self: None  # type: ignore[method-assign]
+
+
+def _frozen_stub_is_let_be() -> None:
+    """A stub that answers no heartbeat is not ended."""
+    from msgnode.sandbox.process import SandboxProcess
+
+    kill = SandboxProcess.kill
+
+    def patient(self: Any, reason: str) -> None:
+        if not reason.startswith("it was unresponsive"):
+            kill(self, reason)
+
+    SandboxProcess.kill = patient  # type: ignore[method-assign]
+
+
+ABROAD, BY_LINKS = "several domains", "domains with links"
 
 MUTANTS: dict[str, tuple[Callable[[], None], set[str]]] = {
     each.__name__.strip("_").replace("_", " "): (each, needs)
@@ -236,12 +263,15 @@ MUTANTS: dict[str, tuple[Callable[[], None], set[str]]] = {
         (_counts_are_added, set()),
         (_ban_is_not_told_to_one, {"runtime is banned"}),
         (_claim_of_peers_is_not_looked_at, {ABROAD}),
-        (_batch_of_peer_is_taken_twice, {"sockets of domains are lost"}),
-        (_lost_batch_of_peer_is_not_sent_again, {"sockets of domains are lost"}),
-        (_new_life_of_peer_is_not_noticed, {ABROAD, "kill"}),
-        (_observers_of_peer_are_not_told, {ABROAD, "kill"}),
-        (_stored_messages_are_forgotten, {ABROAD, "kill"}),
+        (_batch_of_peer_is_taken_twice, {BY_LINKS, "sockets of domains are lost"}),
+        (_lost_batch_of_peer_is_not_sent_again, {BY_LINKS, "sockets of domains are lost"}),
+        (_new_life_of_peer_is_not_noticed, {BY_LINKS, "kill"}),
+        (_observers_of_peer_are_not_told, {BY_LINKS, "kill"}),
+        (_stored_messages_are_forgotten, {"domains are unreachable", "serving worker is killed"}),
         (_paused_peer_goes_on, {"peers are paused"}),
+        (_requests_of_dead_stub_are_waited_for, {"stubs die"}),
+        (_new_session_at_peer_is_not_noticed, {"stubs die"}),
+        (_frozen_stub_is_let_be, {"stubs freeze"}),
     )
 }
 """Each with the faults that it needs to show."""

@@ -16,7 +16,8 @@
   there and no more.
 
 What the worker that serves another domain had for it is lost with that worker: requests that were
-under way are not answered then.
+under way are not answered then. Nor are those that were under way on the socket of a stub when that
+was lost: nobody knows which, and they are waited for longer than a run takes.
 
 A message counts as accepted if its socket stayed open long enough, and its worker was not killed
 soon after it: what a killed process had not sent yet nobody can tell.
@@ -26,6 +27,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+
+from msgnode.federation.states import LIVE
 
 from .runtimes import COUNTED, DECIDED, FOREVER, Crowd, Runtime, Sent
 from .workers import Site
@@ -160,8 +163,11 @@ def run_until(crowd: Crowd, is_done: Callable[[], bool], least: float, most: flo
 
 
 def is_healed(crowd: Crowd) -> bool:
-    """Whether all is well, and a node has noticed of each socket whose runtime is gone."""
+    """Whether all is well, and a node has noticed of each socket that the other end is gone."""
     now = crowd.world.now
+    network = crowd.sites[0].network
+    if network is not None and network.has_unaware:
+        return False
     is_in = all(each.is_in and each.address and each.unnoticed < now for each in crowd.runtimes)
     return is_in and not is_settled(crowd)
 
@@ -208,8 +214,9 @@ def is_settled(crowd: Crowd) -> list[str]:
             found.append(f"{site.domain} has {len(links)} links to other domains")
         found += [
             f"{site.domain} has {len(link.exchange.queue)} for {link.peer.domain}, {link.state}"
+            f" {link.last_error}"
             for link in links
-            if not link.wire.is_open or link.exchange.queue
+            if link.state != LIVE or link.exchange.queue
         ]
     return found
 

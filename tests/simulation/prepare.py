@@ -146,10 +146,11 @@ def make_database(migrated: Path | None = None) -> None:
     from django.core.management import call_command
     from django.db import connection
 
-    from . import database, domains
+    from . import database, domains, sandboxes
 
     connection.ensure_connection()
     domains.install()
+    sandboxes.install()
     if migrated is None:
         call_command("migrate", verbosity=0)
     else:

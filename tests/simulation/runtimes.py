@@ -482,7 +482,8 @@ class Runtime:
         what = self._chance.random()
         if what < 0.5:
             to = self._chance.choice(sorted(self.crowd.holders))
-            self.request(to, is_stored=self._ids % 3 == 0)
+            stored = 2 if self.site.network is not None and self.site.network.is_cut else 1
+            self.request(to, is_stored=self._ids % 3 < stored)
         elif what < 0.8:
             for _ in range(self._chance.choice((1, 1, 5, 20))):
                 self.publish()

@@ -53,15 +53,29 @@ def domains_of(seed: int) -> int:
     return 1 if seed % 5 != 2 else 3 if seed % 25 == 2 else 2
 
 
+def is_by_stubs(seed: int) -> bool:
+    """Whether the domains of a seed reach one another by stubs: every second time."""
+    return seed % 10 == 7
+
+
 def kinds_of(seed: int) -> dict[str, tuple[Step, Step]]:
     """What can be broken in the run of a seed."""
-    return KINDS if domains_of(seed) == 1 else {**KINDS, **DOMAIN_KINDS}
+    if domains_of(seed) == 1:
+        return KINDS
+    return {**KINDS, **DOMAIN_KINDS, **(STUB_KINDS if is_by_stubs(seed) else {})}
+
+
+def _pairs_of(seed: int) -> Sequence[tuple[str, str]]:
+    if domains_of(seed) == 1:
+        return TOGETHER
+    return (*DOMAINS_TOGETHER, *(STUBS_TOGETHER if is_by_stubs(seed) else ()))
 
 
 def faults_of(seed: int) -> list[Fault]:
-    """What a seed breaks: one in five seeds breaks two things together that are seldom so."""
+    """What a seed breaks: one in five seeds breaks two things together that are seldom so, and two
+    in five of those with several domains."""
     chance = random.Random(f"together of {seed}")
-    if chance.random() < 0.2:
+    if chance.random() < (0.2 if domains_of(seed) == 1 else 0.4):
         return _together(chance, seed)
     chance = random.Random(f"faults of {seed}")
     kinds = chance.sample(sorted(kinds_of(seed)), chance.randint(1, 4))
@@ -78,11 +92,12 @@ def faults_of(seed: int) -> list[Fault]:
 
 
 def _together(chance: random.Random, seed: int) -> list[Fault]:
-    first, second = chance.choice(TOGETHER if domains_of(seed) == 1 else DOMAINS_TOGETHER)
+    first, second = chance.choice(_pairs_of(seed))
     at, worker = chance.uniform(4.0, BROKEN_FOR - 12), chance.randrange(4)
+    later = chance.uniform(2.0, 6.0) if first == _UNREACHABLE else chance.uniform(0.1, 2.0)
     faults = [
         Fault(round(at, 2), first, worker, chance.choice((8.0, 12.0))),
-        Fault(round(at + chance.uniform(0.1, 2.0), 2), second, worker, chance.choice((4.5, 8.0))),
+        Fault(round(at + later, 2), second, worker, chance.choice((4.5, 8.0))),
     ]
     if chance.random() < 0.3:
         other = chance.choice(sorted(kinds_of(seed)))
@@ -105,8 +120,7 @@ def run(seed: int, faults: Sequence[Fault] | None = None, seconds: float = BROKE
     chance = random.Random(f"world of {seed}")
     CHANCE.seed(seed)
     world = World(seed)
-    domains = domains_of(seed)
-    sites = _one(world, chance) if domains == 1 else _several(world, domains, chance)
+    sites = _one(world, chance) if domains_of(seed) == 1 else _several(world, seed, chance)
     crowd = Crowd(sites, chance.randint(3, 6), seed)
     planned = faults_of(seed) if faults is None else faults
     for fault in planned:
@@ -139,10 +153,10 @@ def _one(world: World, chance: random.Random) -> list[Site]:
     return [site]
 
 
-def _several(world: World, number: int, chance: random.Random) -> list[Site]:
+def _several(world: World, seed: int, chance: random.Random) -> list[Site]:
     """Nodes of several domains."""
-    sites = [Site(world, f"{'abc'[n]}.example", n) for n in range(number)]
-    Network(world, sites)
+    sites = [Site(world, f"{'abc'[n]}.example", n) for n in range(domains_of(seed))]
+    Network(world, sites, is_by_stubs(seed))
     for site in sites:
         for n in range(chance.choice((1, 2, 2))):
             WorkerProcess(site, f"{site.domain[0]}{n}", f"{site.domain} {n}").start()
@@ -244,11 +258,46 @@ def _set_right(site: Site, worker: WorkerProcess) -> None:
         worker.machine.wall_skew = 0.0
 
 
+def _unreachable(site: Site, worker: WorkerProcess) -> None:
+    site.network.cut()
+    site.network.lose()
+
+
+def _serving(site: Site, worker: WorkerProcess) -> WorkerProcess:
+    """The worker that serves other domains, or the given one if none does."""
+    return next((each for each in site.workers if each.peers), worker)
+
+
+def _cut_off(site: Site, worker: WorkerProcess) -> None:
+    _wire((0, 1), "cut")(site, _serving(site, worker))
+    _cut_database(site, _serving(site, worker))
+
+
+def _mend_all(site: Site, worker: WorkerProcess) -> None:
+    site.database.cut.clear()
+    for each in site.workers:
+        _wire((0, 1), "mend")(site, each)
+
+
+def _thaw_all(site: Site, worker: WorkerProcess) -> None:
+    for each in site.workers:
+        each.thaw()
+
+
+def _stubs(what: Callable[[Any], object]) -> Step:
+    def step(site: Site, worker: WorkerProcess) -> None:
+        for each in tuple(site.stubs):
+            what(each)
+
+    return step
+
+
 def _decide(decision: str) -> Step:
     return lambda site, worker: decide(site, decision)
 
 
 _UNREAD = "runtime does not read"
+_UNREACHABLE = "domains are unreachable"
 
 KINDS: dict[str, tuple[Step, Step]] = {
     "freeze": (lambda site, worker: worker.freeze(), lambda site, worker: worker.thaw()),
@@ -303,10 +352,25 @@ DOMAIN_KINDS: dict[str, tuple[Step, Step]] = {
     "sockets of domains are half open": (
         lambda site, worker: site.network.lose(site.domain), _nothing
     ),
+    _UNREACHABLE: (_unreachable, lambda site, worker: site.network.mend()),
+    "serving worker is killed": (
+        lambda site, worker: _serving(site, worker).kill_and_restart(), _nothing
+    ),
+    "serving worker freezes": (lambda site, worker: _serving(site, worker).freeze(), _thaw_all),
+    "serving worker is cut off": (_cut_off, _mend_all),
     "peers are paused": (_decide(Peer.Decision.PAUSED), _decide(Peer.Decision.APPROVED)),
     "peers are blocked": (_decide(Peer.Decision.BLOCKED), _decide(Peer.Decision.APPROVED)),
 }  # fmt: skip
 """And what is besides where there are several domains."""
+
+STUB_KINDS: dict[str, tuple[Step, Step]] = {
+    "stubs die": (_stubs(lambda stub: stub.ends(1)), _nothing),
+    "stubs freeze": (_stubs(lambda stub: stub.freeze()), _stubs(lambda stub: stub.thaw())),
+    "stubs are slow": (
+        _stubs(lambda stub: stub.be_slow(0.4)), _stubs(lambda stub: stub.be_slow(0.0))
+    ),
+}  # fmt: skip
+"""And where they reach one another by stubs."""
 
 TOGETHER = (
     ("database is slow", "freeze"),  # while a renewal, or another transaction, is under way
@@ -325,4 +389,16 @@ DOMAINS_TOGETHER = (
     ("sockets of domains are lost", "worker is far off"),
     ("peers are paused", "freeze"),
     ("peers are paused", "database is slow"),
+    (_UNREACHABLE, "serving worker is killed"),  # while messages for the others are stored
+    (_UNREACHABLE, "serving worker freezes"),
+    (_UNREACHABLE, "serving worker is cut off"),
+    (_UNREACHABLE, "peers are paused"),
+)
+
+STUBS_TOGETHER = (
+    ("stubs are slow", "stubs die"),  # while requests are under way
+    ("stubs are slow", "sockets of domains are lost"),
+    ("stubs are slow", "serving worker is killed"),
+    ("stubs freeze", "sockets of domains are half open"),
+    (_UNREACHABLE, "stubs die"),
 )

@@ -21,6 +21,7 @@ class Site:
 
     Attributes:
         network: to the nodes of other domains, None if there are none.
+        stubs: the processes of stubs that its workers have started.
         counted: frames that its workers have read from runtimes.
         forgot_at: when something was lost last that its workers had for another domain.
         closed_at: since when an operator lets nothing pass to other domains, 0.0 if something may.
@@ -32,6 +33,7 @@ class Site:
         self.database = Database(world)
         self.workers: list[WorkerProcess] = []
         self.network: Any = None
+        self.stubs: list[Any] = []
         self.counted = 0
         self.forgot_at = self.closed_at = 0.0
         self._pids = 100 + 1_000 * number
@@ -180,6 +182,9 @@ class WorkerProcess:
 
     def _end(self, machine: Machine) -> None:
         machine.kill()
+        for stub in tuple(self.site.stubs):
+            if stub.machine is machine:
+                stub.kill()
         if self.peers:
             self.site.forgot_at = self.site.world.now
         self.machine = self.node = None

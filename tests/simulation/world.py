@@ -217,6 +217,11 @@ class Machine(asyncio.BaseEventLoop):
         assert self.network is not None
         return await self.network(self, factory)
 
+    async def create_unix_connection(self, factory: Any, path: Any = None, *, sock: Any, **_: Any):
+        protocol = factory()
+        sock.begin(protocol)
+        return sock, protocol
+
     async def create_unix_server(self, *_: Any, **__: Any) -> Any:
         raise OSError("There are no files of sockets in a simulation.")
 
