@@ -117,7 +117,7 @@ def _broken_by(seed: int) -> set[str]:
     kinds = {each.kind for each in scenario.faults_of(seed)}
     if scenario.domains_of(seed) > 1:
         kinds |= {mutants.ABROAD, *([] if scenario.is_by_stubs(seed) else [mutants.BY_LINKS])}
-    return kinds
+    return kinds | {mutants.SERVER} if scenario.has_server(seed) else kinds
 
 
 def _shrunk(seed: int, faults: Sequence[Fault], kind: str) -> Sequence[Fault]:

@@ -42,7 +42,7 @@ class Network:
     each by the stubs of the others."""
 
     def __init__(self, world: World, sites: Sequence[Site], by_stubs: bool = False) -> None:
-        self.world = world
+        self.world, self.by_stubs = world, by_stubs
         self._sites = {each.domain: each for each in sites}
         self._wires: list[tuple[str, Wire]] = []
         self._ends: list[End] = []
@@ -443,9 +443,14 @@ def install() -> None:
         assert Machine.current is not None
         return await Machine.current.site.network.dial(url)
 
-    async def request(client: HttpClient, method: str, url: str, *_: Any, **__: Any) -> Answer:
+    async def request(
+        client: HttpClient, method: str, url: str, body: Any = None, headers: Any = None, *_: Any
+    ) -> Answer:
         assert Machine.current is not None
-        network = Machine.current.site.network
+        network, server = Machine.current.site.network, Machine.current.site.server
+        if server is not None:
+            answer: Answer = await server.posted(body, headers)
+            return answer
         if network is None:
             raise NoAnswer("There is no network.")
         return await network.get(url)

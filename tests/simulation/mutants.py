@@ -231,20 +231,25 @@ def _new_session_at_peer_is_not_noticed() -> None:
     PeerLink._begin_at_peer = lambda self: None  # type: ignore[method-assign]
 
 
-def _frozen_stub_is_let_be() -> None:
-    """A stub that answers no heartbeat is not ended."""
-    from msgnode.sandbox.process import SandboxProcess
+# --- towards devices ------------------------------------------------------------------------------
+def _webhook_is_not_set_again() -> None:
+    """Who takes over a session does not look for its webhook."""
+    from msgnode.devices.outlet_store import OutletRecovery
 
-    kill = SandboxProcess.kill
-
-    def patient(self: Any, reason: str) -> None:
-        if not reason.startswith("it was unresponsive"):
-            kill(self, reason)
-
-    SandboxProcess.kill = patient  # type: ignore[method-assign]
+    OutletRecovery.arrived = lambda self, _: None  # type: ignore[method-assign,assignment]
 
 
-ABROAD, BY_LINKS = "several domains", "domains with links"
+def _posted_again_under_another_id() -> None:
+    """What is posted again has another id, so that the receiver cannot know it."""
+    import uuid
+
+    from msgnode.devices import webhook
+
+    post = webhook.post
+    webhook.post = lambda http, target, _, body: post(http, target, uuid.uuid4().hex, body)
+
+
+ABROAD, BY_LINKS, SERVER = "several domains", "domains with links", "a network server"
 
 MUTANTS: dict[str, tuple[Callable[[], None], set[str]]] = {
     each.__name__.strip("_").replace("_", " "): (each, needs)
@@ -269,9 +274,10 @@ MUTANTS: dict[str, tuple[Callable[[], None], set[str]]] = {
         (_observers_of_peer_are_not_told, {BY_LINKS, "kill"}),
         (_stored_messages_are_forgotten, {"domains are unreachable", "serving worker is killed"}),
         (_paused_peer_goes_on, {"peers are paused"}),
-        (_requests_of_dead_stub_are_waited_for, {"stubs die"}),
+        (_requests_of_dead_stub_are_waited_for, {"stubs are slow", "stubs die"}),
         (_new_session_at_peer_is_not_noticed, {"stubs die"}),
-        (_frozen_stub_is_let_be, {"stubs freeze"}),
+        (_webhook_is_not_set_again, {SERVER, "kill"}),
+        (_posted_again_under_another_id, {"answers of server are lost"}),
     )
 }
 """Each with the faults that it needs to show."""

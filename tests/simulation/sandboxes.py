@@ -127,10 +127,10 @@ class StubProcess:
         match told["event"]:
             case "open":
                 self._is_open = True
-                asked = ("re-open", {"runtimeToken": self._token}) if self._token else ("open", {})
-                me = self._config["runtimeURL"]
-                head = {"id": "o", "type": asked[0], "from": me, "to": SESSION}
-                self._writes({**head, "body": asked[1]})
+                type_, me = "open", self._config["runtimeURL"]
+                if self._token:
+                    type_, me = "re-open", f"{me}/{self._token}"
+                self._writes({"id": "o", "type": type_, "from": me, "to": SESSION, "body": {}})
             case "close":
                 self._is_open = False
                 self._tells("disconnected")

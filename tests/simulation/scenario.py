@@ -13,6 +13,7 @@ from . import oracle
 from .domains import Network, decide
 from .prepare import CHANCE
 from .runtimes import Crowd
+from .webhooks import NetworkServer
 from .workers import Site, WorkerProcess
 from .world import World
 
@@ -58,16 +59,21 @@ def is_by_stubs(seed: int) -> bool:
     return seed % 10 == 7
 
 
+def has_server(seed: int) -> bool:
+    """Whether a network server with a webhook is in the world of a seed."""
+    return seed % 10 == 0
+
+
 def kinds_of(seed: int) -> dict[str, tuple[Step, Step]]:
     """What can be broken in the run of a seed."""
     if domains_of(seed) == 1:
-        return KINDS
+        return {**KINDS, **SERVER_KINDS} if has_server(seed) else KINDS
     return {**KINDS, **DOMAIN_KINDS, **(STUB_KINDS if is_by_stubs(seed) else {})}
 
 
 def _pairs_of(seed: int) -> Sequence[tuple[str, str]]:
     if domains_of(seed) == 1:
-        return TOGETHER
+        return (*TOGETHER, *SERVER_TOGETHER) if has_server(seed) else TOGETHER
     return (*DOMAINS_TOGETHER, *(STUBS_TOGETHER if is_by_stubs(seed) else ()))
 
 
@@ -120,7 +126,7 @@ def run(seed: int, faults: Sequence[Fault] | None = None, seconds: float = BROKE
     chance = random.Random(f"world of {seed}")
     CHANCE.seed(seed)
     world = World(seed)
-    sites = _one(world, chance) if domains_of(seed) == 1 else _several(world, seed, chance)
+    sites = _one(world, seed, chance) if domains_of(seed) == 1 else _several(world, seed, chance)
     crowd = Crowd(sites, chance.randint(3, 6), seed)
     planned = faults_of(seed) if faults is None else faults
     for fault in planned:
@@ -143,9 +149,11 @@ def run(seed: int, faults: Sequence[Fault] | None = None, seconds: float = BROKE
     return Outcome(problems, world.notes, world.turns, len(crowd.sent))
 
 
-def _one(world: World, chance: random.Random) -> list[Site]:
+def _one(world: World, seed: int, chance: random.Random) -> list[Site]:
     """A node that is alone."""
     site = Site(world, "localhost")
+    if has_server(seed):
+        NetworkServer(site, seed)
     number = chance.choice((2, 2, 3, 3, 4))
     same_host = chance.random() < 0.5
     for n in range(number):
@@ -367,10 +375,18 @@ STUB_KINDS: dict[str, tuple[Step, Step]] = {
     "stubs die": (_stubs(lambda stub: stub.ends(1)), _nothing),
     "stubs freeze": (_stubs(lambda stub: stub.freeze()), _stubs(lambda stub: stub.thaw())),
     "stubs are slow": (
-        _stubs(lambda stub: stub.be_slow(0.4)), _stubs(lambda stub: stub.be_slow(0.0))
+        _stubs(lambda stub: stub.be_slow(1.2)), _stubs(lambda stub: stub.be_slow(0.0))
     ),
 }  # fmt: skip
 """And where they reach one another by stubs."""
+
+SERVER_KINDS: dict[str, tuple[Step, Step]] = {
+    "server is away": (_set("server", "is_away", True), _set("server", "is_away", False)),
+    "answers of server are lost": (
+        _set("server", "loses_answers", True), _set("server", "loses_answers", False)
+    ),
+}  # fmt: skip
+"""And where there is a network server."""
 
 TOGETHER = (
     ("database is slow", "freeze"),  # while a renewal, or another transaction, is under way
@@ -401,4 +417,11 @@ STUBS_TOGETHER = (
     ("stubs are slow", "serving worker is killed"),
     ("stubs freeze", "sockets of domains are half open"),
     (_UNREACHABLE, "stubs die"),
+)
+
+SERVER_TOGETHER = (
+    ("server is away", "kill"),
+    ("server is away", "stop"),
+    ("server is away", "freeze"),
+    ("answers of server are lost", "stop"),
 )
