@@ -140,6 +140,10 @@ class Watchers:
         """
         return sorted(names, key=self._table.runtimes.__contains__)
 
+    def unknown_sessions(self) -> set[str]:
+        """The sessions of this worker of which others may not know: they may miss something."""
+        return {session.id for name in self.owed for session in self.sessions_at(name)}
+
     def sessions_at(self, name: str) -> list[Listener]:
         """This worker's sessions at a name, leaving ones included."""
         table = self._table

@@ -163,6 +163,7 @@ class Cluster:
         self.transport.tell(Goodbye())
         missed = await self.transport.stop()
         missed |= {id_ for id_, each in self.sessions.items() if each.outbox.waiting_bytes}
+        missed |= self.network.watchers.unknown_sessions()
         if missed:
             with FAULTS.kept_to("step of the stop"):
                 await in_any_thread(post_missed, missed)

@@ -19,7 +19,7 @@ KEPT: list[tuple[str, int, list[Fault]]] = [
     ),
     (
         "a worker stopped while links were down, and left its sessions as complete: what others "
-        "had for them was lost, and nobody was told",
+        "had for them, or could not know that they listen to, was lost, and nobody was told",
         59,
         [Fault(8.82, "redis is frozen", 0, 8.00), Fault(16.58, "stop", 3, 1.00)],
     ),
