@@ -76,8 +76,10 @@ def session(options: dict[str, str], classes: Path | None = None) -> SparkSessio
     if options.get("spark.master", "local").startswith("local"):
         # Spark's 200 would be 200 tiny tasks after each shuffle, and planning anew after each of
         # them takes longer than it saves. What listens on this machine alone need not be reached
-        # from another one. Spark's Python workers are this Python.
+        # from another one, even where the machine's name leads nowhere. Spark's Python workers are
+        # this Python.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault(
             "SPARK_LAUNCHER_OPTS", " ".join(JAVA)
         )  # a Java that finds the command
