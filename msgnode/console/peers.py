@@ -142,7 +142,7 @@ class PeerAdmin(DecidedAdmin):
         if not lately:
             return ""
         took = f", {lately['round_trip_ms']:,} ms" if lately["round_trip_ms"] else ""
-        refused = f", {lately['refused']:,} refused" if lately["refused"] else ""
+        refused = f", {lately['refused']:,} refused" if lately.get("refused") else ""
         rates = f"{lately['sent_per_second']:,}/s, {lately['received_per_second']:,}/s"
         return f"{rates}{took}{refused}"
 
