@@ -114,7 +114,11 @@ class InternalProtocol(WebSocketProtocol):
         super()._connectionMade()
 
     def _connectionLost(self, reason: Any) -> None:  # noqa: N802
-        """Break a reference cycle: autobahn is the result of a future of its own."""
+        """Parse what was read before, and break a reference cycle: a future has autobahn itself."""
+        if self._is_behind and not self.has_failed:
+            with FAULTS.kept_to("connection"):
+                while self.state != self.STATE_CLOSED and self.processData():
+                    pass
         super()._connectionLost(reason)
         self.is_closed = None
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from websockets.exceptions import InvalidStatus
+from websockets.frames import Frame, Opcode
 
 from tests.client import ALLOCATION, SM, address, code, runtime
 from tests.conftest import Come, arriving
@@ -211,6 +212,20 @@ async def test_what_was_sent_before_the_socket_closed_arrives(
         await sender.send("create", target.runtime_url, {"value": number})
     await sender.hang_up()
     arrived = await target.received_from(await guest())
+    assert [each["body"]["value"] for each in arrived] == list(range(300))
+
+
+async def test_what_was_sent_behind_a_ping_before_the_socket_was_cut_arrives(guest: Come) -> None:
+    target, sender = await guest(), await guest()
+    texts = [
+        json.dumps({"id": n, "type": "create", "from": sender.runtime_url,
+                    "to": target.runtime_url, "body": {"value": n}}).encode()
+        for n in range(300)
+    ]  # fmt: skip
+    frames = [Frame(Opcode.PING, b""), *(Frame(Opcode.TEXT, text) for text in texts)]
+    sender.socket.transport.write(b"".join(each.serialize(mask=True) for each in frames))
+    sender.socket.transport.write_eof()
+    arrived = [await target.expect(type="create") for _ in texts]
     assert [each["body"]["value"] for each in arrived] == list(range(300))
 
 

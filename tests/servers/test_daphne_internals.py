@@ -381,6 +381,12 @@ def test_of_a_read_of_many_frames_autobahn_parses_a_few_in_each_turn_and_reads_n
         later.pop()()
     assert (left, later, protocol.transport.producerState) == (0, [], "producing")
 
+    left = 3 * 2 * daphne_internals.AT_ONCE - 1
+    protocol.consumeData()
+    monkeypatch.setattr(WebSocketProtocol, "_connectionLost", lambda *_: None)
+    protocol._connectionLost(None)
+    assert left == 0, "what was read before the connection was lost"
+
 
 def test_an_http_connection_that_has_ended_is_not_kept_until_its_time_limit() -> None:
     factory = NodeHttpFactory(SimpleNamespace(request_patience=60.0))
