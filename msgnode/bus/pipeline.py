@@ -352,12 +352,14 @@ class Pipeline:
         """Deliver to the listeners; return a fan-out that is too much for one turn."""
         if "/p2p" in to and message.type == "create" and addresses.is_p2p_stub(to):
             invite(session, to, found)
-        asserted = speaker.identity is not None
+        identity = speaker.identity
         heard_by = (
             [each.runtime_url for each in found] if message.identity_fields.accessToken else ()
         )
-        frame = message.forwarded(to, decision.auth, asserted, out.body, heard_by)
+        frame = message.forwarded(to, decision.auth, identity is not None, out.body, heard_by)
         is_one = len(found) == 1
+        if identity is not None and is_one and self._table.leads_to_node(to, found[0]):
+            frame = messages.vouched(frame, identity)
         path = None
         shared = self._table.shared
         if speaker.peer or (shared and session.runtime_url in shared):

@@ -113,6 +113,13 @@ class RoutingTable:
         sessions = self.runtimes.get(self.peers.get(parsed.home, ""))
         return _newest(sessions) if sessions else None
 
+    def leads_to_node(self, address: str, session: Listener) -> bool:
+        """Whether a session leads to the node of the address's foreign domain."""
+        if not self.peers:
+            return False
+        home = addresses.parse(address).home
+        return session.runtime_url == self.peers.get(home) and home not in self.legacy
+
     def knows(self, session: Listener) -> bool:
         """Whether the session is in the table, that is, has not ended."""
         return session in self.runtimes.get(session.runtime_url, ())

@@ -21,7 +21,9 @@ from msgnode.storage.deletion import delete_with_dependents
 
 from .audit import note
 
-SETTABLE = ("domain", "url", "hosts", "keys", "kind", "visitors", "messages_per_second")
+SETTABLE = (
+    "domain", "url", "hosts", "keys", "kind", "visitors", "messages_per_second", "vouches",
+)  # fmt: skip
 """What an operator says of a peer; all else the node finds out, or follows from a decision."""
 _AUDITED = {monitoring.RETRY: "peer.retry", monitoring.DISCARD: "peer.discard"}
 MOST_RATE = 100_000

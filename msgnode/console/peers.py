@@ -82,7 +82,7 @@ class PeerAdmin(DecidedAdmin):
     ordering = ("domain",)
     fields: ClassVar[tuple[str, ...]] = (
         "domain", "url", "hosts", "keys", "kind", "seems", "visitors",
-        "messages_per_second",
+        "messages_per_second", "vouches",
         "what_was_decided", "state", "state_at", "last_error",
         "waits", "traffic", "way_out", "way_in", "carrier", "sandbox",
         "found_digest", "signature", "looked_at", "discovery",
@@ -96,6 +96,7 @@ class PeerAdmin(DecidedAdmin):
         "kind",
         "visitors",
         "messages_per_second",
+        "vouches",
         "decision",
         "found_digest",
         "approved_digest",

@@ -103,7 +103,7 @@ class PeerLine(KnownFields, serializers.ModelSerializer):
         model = Peer
         fields = (
             "domain", "url", "hosts", "keys", "kind", "seems", "visitors",
-            "messages_per_second",
+            "messages_per_second", "vouches",
             "decision", "state", "state_at", "last_error",
             "found_digest", "signed_by", "looked_at", "discovery", "approved_digest",
             "approved_by", "approved_at", "subscriptions", "figures",

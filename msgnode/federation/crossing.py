@@ -1,8 +1,8 @@
 """Decides which messages may pass between a peer and this node, and in what form. Pure.
 
 Outbound: messages from addresses of this domain, or of none; nothing is relayed for another domain,
-so that no ring of nodes can form. The node's marks (`auth`, `assertedIdentity`) are removed; the
-peer decides itself whom it trusts.
+so that no ring of nodes can form. The node's marks (`auth`, `assertedIdentity`) are removed. Over a
+link the other node is told whose identity this one has verified, and decides whether it trusts it.
 
 Inbound: a peer speaks for its own domain only, to what this node has and to nobody beyond. It
 reaches no component that controls the node; it may read the domain registry as far as policies
@@ -15,8 +15,13 @@ import msgspec
 
 from msgnode.core import addresses
 from msgnode.core.envelope import RAW_FIELDS
+from msgnode.core.identity import Identity
 from msgnode.core.messages import Message
 
+NODE_ISSUER = "node:"
+"""Begins the issuer of an identity that the node of another domain vouches for."""
+MAX_SAID = 2_000
+"""Bytes that a node may say of one identity."""
 _MARKS = ("auth", "assertedIdentity")
 _encode = msgspec.json.Encoder().encode
 
@@ -33,20 +38,75 @@ def outgoing_fault(message: Message, own: str) -> str:
     return f"{message.sender} is not of this domain, and nothing is passed on between domains"
 
 
-def outgoing(message: Message) -> bytes:
-    """A message in the form for the stub of a peer."""
+def outgoing(message: Message, by_link: bool = False) -> bytes:
+    """A message in the form for a peer: for its stub, or `by_link`, with whose identity it is."""
     if message.is_unmarked:
         return message.frame
     if (frame := message.unmarked()) is not None:
         return frame
-    return _without(message, _MARKS)
+    return _without(message, _marks(message, by_link))
 
 
-def incoming(message: Message) -> bytes:
-    """A message of a peer in the form in which it is carried here."""
+def incoming(message: Message, is_trusted: bool = False) -> bytes:
+    """A message of a peer in the form in which it is carried here.
+
+    Args:
+        message: the message.
+        is_trusted: whether what it says of the sender's identity is kept, for `vouched_for`.
+    """
     if message.is_unmarked and not (b"via" in message.body or b"\\" in message.body):
         return message.frame
-    return _without(message, (*_MARKS, "via"))
+    return _without(message, (*_marks(message, is_trusted), "via"))
+
+
+def _marks(message: Message, says_who: bool) -> tuple[str, ...]:
+    """What is removed: not whose identity it is, where that is said."""
+    return _MARKS[:1] if says_who and _names_somebody(message) else _MARKS
+
+
+def _names_somebody(message: Message) -> bool:
+    return bytes(message.identity_fields.assertedIdentity)[:1] == b"{"
+
+
+class _Vouched(msgspec.Struct):
+    issuer: str
+    subject: str
+    username: str = ""
+    userURL: str = ""  # noqa: N815 (wire spelling)
+    expires: float = 0.0
+
+
+_vouched = msgspec.json.Decoder(_Vouched)
+
+
+def vouched_for(message: Message, own: str, peer: str) -> Identity | None:
+    """The identity of a sender that a trusted node says it has verified.
+
+    Its issuer is that node. It is nobody of this domain, whose users this node itself knows; a
+    message with a token of its own is verified by that.
+
+    Args:
+        message: a message that has come over a link.
+        own: this node's domain.
+        peer: the domain of the node.
+
+    Returns:
+        None if it says of nobody, or what cannot be.
+    """
+    said = message.identity_fields
+    if said.identity or said.idToken or said.accessToken or not _names_somebody(message):
+        return None
+    try:
+        one = _vouched.decode(said.assertedIdentity)
+    except msgspec.DecodeError:
+        return None
+    is_ours = own in (one.username.rpartition("@")[2].lower(), addresses.parse(one.userURL).home)
+    if is_ours or not one.subject or len(bytes(said.assertedIdentity)) > MAX_SAID:
+        return None
+    return Identity(
+        NODE_ISSUER + peer, f"{one.subject} {one.issuer}", one.username or one.userURL, peer,
+        one.userURL, expires=one.expires,
+    )  # fmt: skip
 
 
 def incoming_fault(message: Message, own: str, peer: str) -> str:

@@ -240,10 +240,10 @@ class PeerExchange:
             self.counters.failed += 1
             self._refuse(one.message, Unavailable("The message could not be stored: try again."))
 
-    def take(self) -> bytes | None:
-        """Remove and return the next message in its form for the stub; it counts as sent."""
+    def take(self, by_link: bool = False) -> bytes | None:
+        """Remove and return the next message in its form for the peer; it counts as sent."""
         message = self.take_message()
-        return crossing.outgoing(message) if message is not None else None
+        return crossing.outgoing(message, by_link) if message is not None else None
 
     def take_message(self) -> Message | None:
         """Remove and return the next message as it came; it counts as sent."""
@@ -256,7 +256,7 @@ class PeerExchange:
         return one.message
 
     def at_once(self, message: Message) -> bytes | None:
-        """A message in its form for the peer, if it need not be queued; it counts as sent."""
+        """A message in its form for the link, if it need not be queued; it counts as sent."""
         class_ = class_of(message)
         must_wait = self.queue or class_ is MessageClass.STORED
         if must_wait or crossing.outgoing_fault(message, self._own):
@@ -264,7 +264,7 @@ class PeerExchange:
         if class_ is MessageClass.REQUEST:
             self._await_response(self.queue.waiting(message, class_))
         self._note_sent(message)
-        return crossing.outgoing(message)
+        return crossing.outgoing(message, by_link=True)
 
     def _await_response(self, one: Waiting) -> None:
         """Remember a request that is sent."""
@@ -439,8 +439,12 @@ class PeerExchange:
 
     # --- from the peer ----------------------------------------------------------------------------
 
-    def taken_in(self, message: Message) -> bytes:
+    def taken_in(self, message: Message, is_trusted: bool = False) -> bytes:
         """A message of the peer in the form in which it is carried here.
+
+        Args:
+            message: the message.
+            is_trusted: whether what it says of the sender's identity is kept.
 
         Raises:
             NotCarried: it is not carried.
@@ -455,7 +459,7 @@ class PeerExchange:
         self.counters.received += 1
         self.moved()
         self.into.passed()
-        return crossing.incoming(message)
+        return crossing.incoming(message, is_trusted)
 
     def refused_here(self, why: str) -> None:
         """Note a refused message of the peer."""

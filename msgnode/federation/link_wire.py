@@ -162,7 +162,7 @@ class Wire:
 
     def stop(self) -> None:
         """Leave the peer."""
-        self.end(LinkFault(1001, "the peer is served no more, or by another worker"))
+        self.end(LinkFault(protocol.LEAVES, "the peer is served no more, or by another worker"))
         for task in list(self._tasks):
             task.cancel()
 

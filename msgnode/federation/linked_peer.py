@@ -10,6 +10,8 @@ the messages differs. Rules
   requests return to the head of the queue.
 - The node there subscribes at this one as its session here, until its life ends.
 - A request that is not carried here is answered.
+- A message to the node there says whose identity this one has verified, if any; what that node says
+  counts if an operator trusts it (crossing.py).
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from msgnode.subscriptions import rules
 
 from .held_subscriptions import BATCH, MAX_NAMED, SM
 from .link_keys import Keys
-from .link_protocol import LinkFault
+from .link_protocol import LEAVES, LinkFault
 from .link_socket import OwnNode
 from .link_wire import Wire
 from .peer import PeerLink
@@ -145,7 +147,7 @@ class LinkedPeer(PeerLink):
         finally:
             self._is_by_link = False
         if self._session.has_ended:  # what the peer has subscribed ended with it
-            self.wire.end(LinkFault(1001, "its session here has ended"))
+            self.wire.end(LinkFault(LEAVES, "its session here has ended"))
             self.wire.begin_anew()
         self.state = STARTING
 
@@ -194,7 +196,7 @@ class LinkedPeer(PeerLink):
     def restart(self) -> None:
         """Connect anew, for an operator."""
         self._lost_at = time.monotonic()
-        self.wire.end(LinkFault(1001, "an operator had it begin anew"))
+        self.wire.end(LinkFault(LEAVES, "an operator had it begin anew"))
         super().restart()
 
     def trust(self, keys: Keys) -> None:
@@ -232,7 +234,7 @@ class LinkedPeer(PeerLink):
         if not self._is_by_link:
             super()._pump()
             return
-        while self.wire.has_room and (frame := self.exchange.take()) is not None:
+        while self.wire.has_room and (frame := self.exchange.take(by_link=True)) is not None:
             self._send(frame)
 
     def _send(self, frame: bytes) -> None:
@@ -325,7 +327,9 @@ class LinkedPeer(PeerLink):
             self._set_timer()
         elif message.recipients[0] == self._sm and message.type in ("subscribe", "unsubscribe"):
             self._subscribed(message)
-        elif (why := self._taken_in(message)) and class_of(message) is MessageClass.REQUEST:
+        elif (why := self._taken_in(message, self.peer.vouches)) and class_of(
+            message
+        ) is MessageClass.REQUEST:
             self._post(messages.reply(message, messages.error_body(Forbidden(f"{why}."))))
 
     def _subscribed(self, message: Message) -> None:

@@ -189,9 +189,7 @@ class PeerLink:
         self.peer = peer
         self.state = STARTING
         self.last_error = ""
-        self._session = KeptSession(
-            opener, peer.domain, peer.stub_url, self._outgoing, self._session_closed
-        )
+        self._session = KeptSession(opener, peer, self._outgoing, self._session_closed)
         kind = peer.kind
         at_peer = (peer.domain, peer.runtime_url, self._post)
         writers = WriterSubscriptions(*at_peer, kind.list_field, kind.learns)
@@ -622,10 +620,10 @@ class PeerLink:
             return
         self._taken_in(message)
 
-    def _taken_in(self, message: Message) -> str:
-        """Carry a message of the peer; return why it is not carried, "" if it is."""
+    def _taken_in(self, message: Message, is_trusted: bool = False) -> str:
+        """Carry a message of the peer, trusted to say whose it is or not; return why not, or ""."""
         try:
-            frame = self.exchange.taken_in(message)
+            frame = self.exchange.taken_in(message, is_trusted)
         except NotCarried as refusal:
             self._refused(str(refusal))
             return str(refusal)

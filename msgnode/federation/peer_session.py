@@ -10,8 +10,10 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
+from msgnode.core import messages
+from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import NodeError
 from msgnode.core.identity import Identity, Origin
 from msgnode.core.messages import Message
@@ -23,6 +25,8 @@ from msgnode.sessions.frame_connection import (
 )
 from msgnode.sessions.rules import PEER, CloseCode
 
+VouchedFor = Callable[[Message], Identity | None]
+
 _CLOSE_SECONDS = 1.0
 _SOURCE = "peer:"
 
@@ -30,8 +34,11 @@ _SOURCE = "peer:"
 class PeerOutlet(AnsweringLink):
     """The link of such a session. `on_frame` is called with each frame for the peer.
 
-    `on_answer` is called before that, if the frame is an answer of the node itself.
+    `on_answer` is called before that, if the frame is an answer of the node itself. `vouched_for`
+    returns the identity of a message's sender, if the peer is trusted to say it.
     """
+
+    vouched_for: VouchedFor | None = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,18 +70,23 @@ class PeerConnection(FrameConnection):
         domain = self._anonymous.remote_address.removeprefix(_SOURCE)
         self._anonymous = replace(self._anonymous, origin=Origin.FOREIGN, peer=domain)
 
-    def frame_of(
-        self, frame: bytes, identity: Identity | None, message: Message | None = None
-    ) -> None:
-        """Process a frame; `identity` is that of its sender, if the peer is trusted to say it."""
-        session = self.session
-        if identity is None or session is None:
-            self.frame_received(frame, message)
+    def _carry_one(self, frame: bytes, message: Message | None = None) -> None:
+        """Carry a frame as that of the sender for whom the peer vouches."""
+        session, vouched_for = self.session, self.link.vouched_for
+        if session is None or vouched_for is None:
+            super()._carry_one(frame, message)
+            return
+        if message is None:
+            with suppress(InvalidFrame):  # answered as such
+                message = messages.parse(frame)
+        identity = vouched_for(message) if message is not None else None
+        if identity is None:
+            super()._carry_one(frame, message)
             return
         known = session.speaker
         session.speaker = replace(known, identity=identity)
         try:
-            self.frame_received(frame, message)
+            super()._carry_one(frame, message)
         finally:
             session.speaker = known
 
@@ -111,13 +123,31 @@ class PeerSessions(ConnectionOpener):
         connection.lost()
 
 
+class NamedPeer(Protocol):
+    """A peer, as its session needs it.
+
+    Attributes:
+        domain: the peer's domain.
+        stub_url: the runtime URL of the session.
+        vouched_for: returns the identity of a message's sender, if the peer is trusted to say it.
+    """
+
+    @property
+    def domain(self) -> str: ...  # noqa: D102
+
+    @property
+    def stub_url(self) -> str: ...  # noqa: D102
+
+    @property
+    def vouched_for(self) -> VouchedFor | None: ...  # noqa: D102
+
+
 class KeptSession:
     """The session of one peer, opened again whenever it has ended.
 
     Args:
         opener: opens sessions.
-        domain: the peer's domain.
-        stub_url: the runtime URL of the session.
+        peer: whose it is.
         on_frame: called with each frame for the peer.
         on_closed: called when the node has closed a session.
 
@@ -128,15 +158,15 @@ class KeptSession:
     def __init__(
         self,
         opener: PeerSessions,
-        domain: str,
-        stub_url: str,
+        peer: NamedPeer,
         on_frame: Callable[[bytes], None],
         on_closed: Callable[[], None] = nothing,
     ) -> None:
         self.on_answer: Callable[[bytes], None] = _nobody
         self._on_closed = on_closed
         self._opener = opener
-        self._names = (domain, stub_url)
+        self._names = peer.domain, peer.stub_url
+        self._vouched_for = peer.vouched_for
         self._on_frame = on_frame
         self._connection: PeerConnection | None = None
         self._opened = asyncio.Event()
@@ -158,7 +188,7 @@ class KeptSession:
         await self.close()
         outlet = PeerOutlet()
         outlet.on_frame, outlet.on_answer = self._on_frame, self.on_answer
-        outlet.on_closed = self._on_closed
+        outlet.on_closed, outlet.vouched_for = self._on_closed, self._vouched_for
         self._connection = await self._opener.open(*self._names, outlet)
         self._opened.set()
 
@@ -168,19 +198,15 @@ class KeptSession:
         if connection is not None:
             await self._opener.close(connection, *self._names)
 
-    def say(
-        self, frame: bytes, identity: Identity | None = None, message: Message | None = None
-    ) -> None:
+    def say(self, frame: bytes, message: Message | None = None) -> None:
         """Carry a frame as the peer's; does nothing without a session.
 
         Args:
             frame: the frame.
-            identity: of its sender, if the peer is trusted to say it; a frame that has to wait
-                loses it.
             message: what was read in the frame, if it was.
         """
         if self._connection is not None:
-            self._connection.frame_of(frame, identity, message)
+            self._connection.frame_received(frame, message)
 
     async def ready(self) -> None:
         """Wait until there is a session, and the peer is not paused."""

@@ -334,7 +334,7 @@ class Federation:
         at_peer = f"runtime://{self._settings.domain}/mn-{row.runtime_id}"
         named = (row.domain, row.stub_url, at_peer, row.approved_digest)
         hosts = discovery.hosts_of(row.domain, row.url, row.hosts)
-        return PeerStub(*named, *found, hosts, kinds.kind_of(row.kind))
+        return PeerStub(*named, *found, hosts, kinds.kind_of(row.kind), row.vouches)
 
     async def _begin(self, row: PeerRow) -> None:
         if row.legacy is not None:

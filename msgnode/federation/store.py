@@ -109,6 +109,7 @@ class PeerRow:
     legacy: LegacyRow | None = None
     node_keys: str = ""
     messages_per_second: int = RATE
+    vouches: bool = False
 
     @property
     def place(self) -> Place:
@@ -148,7 +149,9 @@ class PeerRow:
 
     @property
     def _kept(self) -> tuple[object, ...]:
-        return self.url, self.hosts, self.kind, self.legacy, self.messages_per_second
+        return (
+            self.url, self.hosts, self.kind, self.legacy, self.messages_per_second, self.vouches
+        )  # fmt: skip
 
     @property
     def stub_url(self) -> str:
@@ -181,6 +184,7 @@ def read() -> list[PeerRow]:
             networks.get(row.pk),
             row.node_keys,
             row.messages_per_second,
+            row.vouches,
         )
         for row in peers
     ]

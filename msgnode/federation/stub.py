@@ -9,13 +9,17 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from msgnode.core import addresses
 from msgnode.sandbox import pipe
 from msgnode.sandbox.pipe import Loaded, LoadFailed, Said
 from msgnode.sandbox.process import SandboxLimits, SandboxProcess
 
+from . import crossing
 from .kinds import KINDS, UNKNOWN, PeerKind
+from .peer_session import VouchedFor
 
 LOAD_SECONDS = 5.0
 
@@ -31,6 +35,7 @@ class PeerStub:
         digest, source, configuration: of its stub.
         hosts: the hosts that the stub may connect to.
         kind: the kind of node that it leads to.
+        vouches: whether what its node says over a link of a sender's identity is believed.
     """
 
     domain: str
@@ -41,6 +46,13 @@ class PeerStub:
     configuration: dict[str, Any]
     hosts: frozenset[str]
     kind: PeerKind = KINDS[UNKNOWN]
+    vouches: bool = False
+
+    @property
+    def vouched_for(self) -> VouchedFor | None:
+        """Whose a message is, as its node says; None if that is not believed."""
+        own = addresses.parse(self.runtime_url).home
+        return partial(crossing.vouched_for, own=own, peer=self.domain) if self.vouches else None
 
 
 async def load(

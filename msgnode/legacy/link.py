@@ -38,7 +38,7 @@ from msgnode.core.messages import Message
 from msgnode.core.pending import Pending
 from msgnode.federation.exchange import NotCarried, PeerExchange, Store
 from msgnode.federation.held_subscriptions import HeldSubscriptions, Observed
-from msgnode.federation.peer_session import KeptSession, PeerSessions
+from msgnode.federation.peer_session import KeptSession, PeerSessions, VouchedFor
 from msgnode.federation.queue import MessageClass, PeerQueue, class_of
 from msgnode.federation.states import CONNECTING, LIVE, STOPPED, WAITING
 from msgnode.sessions.frame_connection import is_final
@@ -68,6 +68,19 @@ class LegacyPeer:
     stub_url: str
     runtime_url: str
     is_trusted: bool = False
+
+    @property
+    def vouched_for(self) -> VouchedFor | None:
+        """Whose a message is, as the network says; None if that is not believed."""
+        return self._vouched_for if self.is_trusted else None
+
+    def _vouched_for(self, message: Message) -> Identity | None:
+        scheme, _, rest = message.sender.partition(f"://{self.domain}/")
+        if not rest or scheme in ("comm", "runtime"):  # neither a room nor the gateway is anybody
+            return None
+        subject = f"{unquote(rest.partition('/')[0])}@{self.domain}"
+        url = f"user://{self.domain}/{rest.partition('/')[0]}@{self.domain}"
+        return Identity(f"{scheme}:{self.domain}", subject, subject, self.domain, user_url=url)
 
 
 class Kept(Protocol):
@@ -139,9 +152,7 @@ class LegacyLink:
         self.state = CONNECTING
         self.last_error = ""
         self._around = around
-        self._session = KeptSession(
-            around.opener, peer.domain, peer.stub_url, self._outgoing, self._session_closed
-        )
+        self._session = KeptSession(around.opener, peer, self._outgoing, self._session_closed)
         queue = PeerQueue(QUEUE_MESSAGES, QUEUE_BYTES, stored_seconds=around.stored_seconds)
         self.exchange = PeerExchange(around.own, peer.domain, queue, self._session.say, store=store)
         self.subscriptions = HeldSubscriptions(
@@ -438,24 +449,13 @@ class LegacyLink:
             return
         self._asked[message.id_key] = _Asked(said, time.monotonic() + ASK_SECONDS)
         self.wake()
-        self._session.say(message.frame, self._vouched(sender), message)
+        self._session.say(message.frame, message)
 
     def tell(self, sender: str, to: str, body: dict[str, Any]) -> None:
         """Carry an update of somebody there, which is not answered."""
         message = self._made("update", sender, to, body)
         if message is not None:
-            self._session.say(message.frame, self._vouched(sender), message)
-
-    def _vouched(self, sender: str) -> Identity | None:
-        """The identity of a user there, where the network is trusted to say who writes."""
-        scheme, _, rest = sender.partition(f"://{self.peer.domain}/")
-        if not (self.peer.is_trusted and rest) or scheme == "comm":  # a room is nobody
-            return None
-        subject = f"{unquote(rest.partition('/')[0])}@{self.peer.domain}"
-        url = f"user://{self.peer.domain}/{rest.partition('/')[0]}@{self.peer.domain}"
-        return Identity(
-            f"{scheme}:{self.peer.domain}", subject, subject, self.peer.domain, user_url=url
-        )
+            self._session.say(message.frame, message)
 
     def _made(self, type_: str, sender: str, to: str, body: dict[str, Any]) -> Message | None:
         """A message as the network's, None if it is not carried."""

@@ -69,6 +69,10 @@ class Peer(RunsScript):
         "messages a second", default=RATE, db_default=RATE,
         help_text="That its node may send, each way; above that it is not read for a moment.",
     )  # fmt: skip
+    vouches = models.BooleanField(
+        "vouches for its users", default=False, db_default=False,
+        help_text="Over a link: what its node says of who writes is a verified identity here.",
+    )  # fmt: skip
     is_by_hand = models.BooleanField(
         "its stub was given by hand", default=False, db_default=False, editable=False,
         help_text="No catalogue is looked at, until the stub is looked for again.",

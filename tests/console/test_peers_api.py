@@ -140,6 +140,10 @@ def test_the_kind_of_a_peer_is_guessed_from_its_stub_until_it_is_set(
     operator.patch(PEER, {"messages_per_second": 5_000}, content_type="application/json")
     assert store.read()[0].messages_per_second == 5_000
     assert not before.has_place_of(store.read()[0]), "it begins anew, at that rate"
+    before = store.read()[0]
+    operator.patch(PEER, {"vouches": True}, content_type="application/json")
+    assert store.read()[0].vouches
+    assert not before.has_place_of(store.read()[0])
     refused = operator.patch(PEER, {"messages_per_second": 0}, content_type="application/json")
     assert refused.status_code == 400
     refused = operator.patch(PEER, {"kind": "xmpp"}, content_type="application/json")
@@ -156,7 +160,7 @@ def test_what_cannot_be_set_is_refused_and_not_passed_over(
     for refused in (changed, added):
         assert refused.status_code == 400
         assert (
-            "domain, hosts, keys, kind, messages_per_second, url, visitors"
+            "domain, hosts, keys, kind, messages_per_second, url, visitors, vouches"
             in refused.json()["errors"][name][0]
         )
     assert Peer.objects.get() == peer

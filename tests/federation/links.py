@@ -105,7 +105,7 @@ class Node:
     async def close(self, connection: Any, domain: str, stub_url: str) -> None:
         self.link.close(1000, "it is not needed")
 
-    def frame_of(self, frame: bytes, identity: Any, message: Any = None) -> None:
+    def frame_received(self, frame: bytes, message: Any = None) -> None:
         if self.link.closed is None:  # else it would not be carried
             self.said.append(json.loads(frame))
 

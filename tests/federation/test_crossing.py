@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from msgnode.bus import routes
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
+from msgnode.core.identity import Identity
 from msgnode.core.messages import Message
 from msgnode.federation import crossing
 from tests.fakes import FakeSession
@@ -104,6 +106,52 @@ def test_what_only_this_node_says_of_a_sender_stays_here() -> None:
         "id": 1, "type": "read", "from": f"hyperty://{A}/1", "to": f"hyperty://{B}/1",
         "body": {"v": [1]},
     }  # fmt: skip
+
+
+BOB = Identity("https://idp.test", "1", "bob@b.example", user_url="user://b.example/bob")
+
+
+def vouched(whose: Identity = BOB, **body: Any) -> Message:
+    """A message of a user of b in the form in which a link gets it."""
+    said = message(f"hyperty://{B}/1", f"hyperty://{A}/1", **body)
+    frame = messages.vouched(said.forwarded(said.recipients[0], True, True), whose)
+    return messages.parse(frame)
+
+
+def test_case_71_over_a_link_it_is_said_whose_a_message_is_and_to_no_stub() -> None:
+    told = vouched(v=1)
+    [*there] = json.loads(crossing.outgoing(told, by_link=True))["body"]
+    assert there == ["assertedIdentity", "v"]
+    assert json.loads(crossing.outgoing(told))["body"] == {"v": 1}
+    plain = message(f"hyperty://{B}/1", f"hyperty://{A}/1", auth=True, assertedIdentity=True, v=1)
+    assert json.loads(crossing.outgoing(plain, by_link=True))["body"] == {"v": 1}
+
+
+def test_case_71_what_a_node_says_of_a_sender_counts_where_it_is_trusted() -> None:
+    told = messages.parse(crossing.incoming(vouched(v=1), is_trusted=True))
+    assert crossing.vouched_for(told, A, B) == Identity(
+        "node:b.example", "1 https://idp.test", "bob@b.example", B, "user://b.example/bob"
+    )
+    untold = messages.parse(crossing.incoming(vouched(v=1)))
+    assert crossing.vouched_for(untold, A, B) is None
+    assert json.loads(untold.frame)["body"] == {"v": 1}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        vouched(replace(BOB, username="carol@a.example")),
+        vouched(replace(BOB, user_url="user://a.example/carol")),
+        vouched(replace(BOB, subject="")),
+        vouched(replace(BOB, username="b" * 2_000)),
+        vouched(identity={"assertion": "of its own"}),
+        vouched(idToken="of its own"),
+        message(f"hyperty://{B}/1", f"hyperty://{A}/1", assertedIdentity={"subject": 1}),
+        message(f"hyperty://{B}/1", f"hyperty://{A}/1", assertedIdentity=True),
+    ],
+)
+def test_case_71_it_counts_for_nobody_of_this_domain_and_beside_no_token(said: Message) -> None:
+    assert crossing.vouched_for(said, A, B) is None
 
 
 @pytest.mark.parametrize("is_asserted", [False, True])

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from msgnode.core import messages
 from msgnode.core.errors import Forbidden, NotIdentified
-from msgnode.core.identity import Identity, Origin
+from msgnode.core.identity import Identity, Origin, Speaker
+from msgnode.core.messages import Message
+from msgnode.core.pending import Pending
+from msgnode.federation import crossing
+from msgnode.federation.peer_session import PeerConnection, PeerOutlet
 from msgnode.identity.admission_policy import Mode
+from msgnode.sessions.connection import ConnectionSettings
+from msgnode.sessions.flow_control import FlowLimits
 from tests.fakes import FakeSession
 from tests.identity.test_verifier import Stage
 from tests.issuer import Issuer
@@ -117,3 +128,39 @@ def test_case_44_nor_does_one_that_somebody_here_has_shown_to_the_peer(issuer: I
     assert stage.say(stage.session("alice"), identity=body) is not None
     with pytest.raises(NotIdentified, match="in use by another runtime"):
         stage.says(identity=body)
+
+
+async def test_case_71_whose_a_message_is_counts_too_if_it_had_to_wait() -> None:
+    heard: list[tuple[bytes, Identity | None]] = []
+    facts: list[Callable[[], None]] = []
+    is_known: list[bool] = []
+
+    def carry(frame: bytes, caller: Any, message: Message | None = None) -> None:
+        if not is_known:
+            is_known.append(True)
+            caller.hold(frame, Pending("a fact", facts.append))
+        else:
+            heard.append((frame, caller.session.speaker.identity))
+
+    limits = ConnectionSettings(FlowLimits(1000, 1_000_000, 10), 60)
+    nobody: Any = None
+    connection = PeerConnection(PeerOutlet(), f"peer:{B}", nobody, carry, limits)
+    connection.link.vouched_for = partial(crossing.vouched_for, own=A, peer=B)
+    session: Any = SimpleNamespace(speaker=Speaker("1", f"runtime://{B}/1", peer=B))
+    connection.session = session
+    said = {"issuer": "idp", "subject": "bob", "username": "bob"}
+    frames = [
+        msgspec.json.encode(
+            {"id": number, "type": "read", "from": f"hyperty://{B}/1", "to": f"hyperty://{A}/1",
+             "body": {"assertedIdentity": said} if number < 3 else {}}
+        )
+        for number in (1, 2, 3)
+    ]  # fmt: skip
+    for each in (*frames, b"no message"):
+        connection.frame_received(each)
+    assert heard == []
+    facts[0]()
+    await asyncio.sleep(0)
+    bob = Identity(f"node:{B}", "bob idp", "bob", B)
+    assert heard == [(frames[0], bob), (frames[1], bob), (frames[2], None), (b"no message", None)]
+    assert session.speaker.identity is None

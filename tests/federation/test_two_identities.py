@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.issuer import Issuer, enter
 
 from .nodes import A, B, TwoNodes, come, subscribe
 from .sandboxes import needs_deno
+from .test_two_linked import is_linked
 
 pytestmark = [
     needs_deno,
@@ -32,8 +34,9 @@ def nodes(
     enter(rows, issuer.row())
     settings = {"ADMISSION": "identified", "IDENTITY_PASSES_UNKNOWN": "false"}
     two = TwoNodes(
-        place / "nodes", rows, of_b={"ADMISSION": "anonymous", "IDENTITY_PASSES_UNKNOWN": "true"},
-        IDENTIFY_TIMEOUT=3, **settings,
+        place / "nodes", rows, IDENTIFY_TIMEOUT=3, **settings,
+        of_b={"ADMISSION": "anonymous", "IDENTITY_PASSES_UNKNOWN": "true",
+              "FEDERATION": "listed", "FEDERATION_NETWORKS": "127.0.0.0/8"},
     )  # fmt: skip
     with two.running():
         yield two
@@ -71,3 +74,33 @@ async def test_cases_44_to_46_who_comes_by_a_peer_is_verified_here(
     got = await delivered(identity=issuer.identity("erin"), accessToken=issuer.token("erin"))
     assert got["assertedIdentity"] is True, "one session of the peer, many of its users"
     assert nodes.peer()["state"] == "live", "its session is not hurried to say who it is"
+
+
+async def test_case_71_who_has_logged_in_at_a_linked_node_is_known_here_if_that_is_trusted(
+    nodes: TwoNodes, issuer: Issuer
+) -> None:
+    """He says nothing of himself with his message; an operator of a decides about all of b."""
+    to_b, to_a = (f"http://127.0.0.1:{each.port}" for each in (nodes.b, nodes.a))
+    nodes.b.manage("peers", "add", A, "--url", to_a)
+    nodes.wait(lambda peer: peer["node_found"], nodes.b, A)
+    nodes.b.manage("peers", "approve", A)
+    nodes.wait(is_linked)
+    ours, theirs = f"hyperty://{A}/carol", f"hyperty://{B}/dave"
+    carol, dave = await come(nodes.a, A, "carol"), await come(nodes.b, B, "dave")
+    wanted = {"resources": [ours], "identity": issuer.identity("carol")}
+    assert code(await carol.ask("subscribe", f"domain://msg-node.{A}/sm", wanted)) == 200
+    wanted = {"resources": [theirs], "accessToken": issuer.token("dave")}
+    assert code(await dave.ask("subscribe", f"domain://msg-node.{B}/sm", wanted)) == 200  # logs in
+    await dave.send("create", ours, {"value": 1}, id="untrusted", sender=theirs)
+    assert code(await dave.answer("untrusted")) == 401
+    nodes.a.manage("peers", "add", B, "--url", to_b, "--vouches", "yes")
+    try:
+        until = time.monotonic() + 30
+        while not (come_in := [each for each in await carol.settled() if each["from"] == theirs]):
+            assert time.monotonic() < until, nodes.a.log()
+            await dave.send("create", ours, {"value": 2}, sender=theirs)
+            await dave.settled()
+        assert come_in[0]["body"] == {"value": 2, "auth": False, "assertedIdentity": True}
+        assert "A failure was kept" not in nodes.a.log(), "a link is ended in a way that is allowed"
+    finally:
+        nodes.a.manage("peers", "add", B, "--url", to_b, "--vouches", "no")

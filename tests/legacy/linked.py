@@ -67,11 +67,9 @@ class Node:
     async def ready(self) -> None:
         """It takes everything."""
 
-    def frame_of(self, frame: bytes, identity: Identity | None, message: Any = None) -> None:
-        self.vouched = identity
-        self.frame_received(frame)
-
-    def frame_received(self, frame: bytes) -> None:
+    def frame_received(self, frame: bytes, message: Any = None) -> None:
+        vouched_for = self.outlet.vouched_for
+        self.vouched = vouched_for(messages.parse(frame)) if vouched_for is not None else None
         told = json.loads(frame)
         self.said.append(told)
         self.frames.put_nowait(told)

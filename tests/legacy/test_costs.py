@@ -20,7 +20,6 @@ from typing import Any
 import msgspec
 
 from msgnode.core import messages
-from msgnode.core.identity import Identity
 from msgnode.core.messages import Message
 from msgnode.legacy.network import Here, LegacyNetwork, LegacySettings
 from msgnode.legacy.sip import SipNetwork
@@ -54,7 +53,7 @@ class Counting(Node):
         self.done = asyncio.Event()
         self._replies: list[Message] = []
 
-    def frame_of(self, frame: bytes, identity: Identity | None, message: Any = None) -> None:
+    def frame_received(self, frame: bytes, message: Any = None) -> None:
         message = message or messages.parse(frame)  # as the bus would
         began = thread_time()
         if message.type == "create":

@@ -101,6 +101,10 @@ class Command(Tool):
             help=f"add: messages a second, each way (default: {RATE})",
         )
         parser.add_argument(
+            "--vouches", choices=["yes", "no"],
+            help="add: whether its node is believed, over a link, who its users are (default: no)",
+        )  # fmt: skip
+        parser.add_argument(
             "--messages",
             type=int,
             nargs="+",
@@ -198,6 +202,8 @@ class Command(Tool):
             row["kind"] = options["kind"].replace("guessed", "")
         if options["messages_per_second"] is not None:
             row["messages_per_second"] = options["messages_per_second"]
+        if options["vouches"]:
+            row["vouches"] = options["vouches"] == "yes"
         if options["visitors"]:
             row["visitors"] = options["visitors"].replace("as-kind", "")
         try:
