@@ -24,7 +24,7 @@ from bench.servers import NODE, manage
 A, B = "a.example", "b.example"
 ONE, BOTH = "one node", "each node by itself"
 LINKED, THERE = "over a link", "the node there"
-LOADS = ((1, 1, 100), (10, 10, 100), (100, 1, 100), (10, 10, 1_000))
+LOADS = ((1, 1, 100), (10, 10, 100), (10, 50, 100), (100, 1, 100), (10, 10, 1_000))
 QUICK = ((10, 10, 100),)
 LEAST_SHARE, MOST_CPU = 0.4, 1.2
 QUIET, MOST_ADDED_MS = 20, 1.5
@@ -32,7 +32,7 @@ READY = 90.0
 
 
 def measure(plan: Plan) -> PartResult:
-    """Messages a second and the processor that one costs; what a link adds to a request."""
+    """Messages a second and the processor that one costs; what a link adds to a message."""
     result = PartResult("link", "Relay to another node over a link: messages per second")
     shared: dict[str, Any] = {
         "ALLOWED_HOSTS": "*", "FEDERATION": "open", "FEDERATION_NETWORKS": "127.0.0.0/8",
@@ -98,13 +98,15 @@ def _quiet(plan: Plan, result: PartResult, generator: Generator, second: Server)
                 seconds=plan.seconds * 3,
             )  # fmt: skip
             result.case(title, name).samples.append({"rate": float(QUIET), **sample})
-    one, linked = (result.case(title, name).values("p50_ms") for name in (ONE, LINKED))
-    added = median(mine - theirs for mine, theirs in zip(linked, one, strict=True))
-    verdict = "met" if added <= MOST_ADDED_MS else "missed"
-    result.notes.append(
-        f"{title}: p50 {median(one):.2f} ms within a node, {added:.2f} ms more over the link, "
-        f"aimed at {MOST_ADDED_MS} ms: {verdict}"
-    )
+    for what, key in (("a request alone", "there_p50_ms"), ("with its answer", "p50_ms")):
+        one, linked = (result.case(title, name).values(key) for name in (ONE, LINKED))
+        added = median(mine - theirs for mine, theirs in zip(linked, one, strict=True))
+        verdict = "met" if added <= MOST_ADDED_MS else "missed"
+        aim = f", aimed at {MOST_ADDED_MS} ms: {verdict}" if key != "p50_ms" else ""
+        result.notes.append(
+            f"{title}, {what}: p50 {median(one):.2f} ms within a node, {added:.2f} ms more over "
+            f"the link{aim}"
+        )
 
 
 def _introduce(first: Server, second: Server) -> None:
