@@ -97,7 +97,9 @@ class Connection:
 
     async def _drain(self, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
-            await writer.drain()
+            # It may be full again by the time that this task has its turn.
+            while writer.transport.get_write_buffer_size() > UNSENT_BYTES:
+                await writer.drain()
         self.on_drained()
 
     async def close(self, farewell: bytes = b"") -> None:

@@ -4,6 +4,7 @@ Case numbers are those of legacy networks, also where a test of another folder h
 - test_calls: the half of a call that faces the runtime, for any network
 - test_jingle: descriptions of sessions; long: beside those of `stanza` and of Chromium
 - test_xmpp_calls: calls of an XMPP network beside that server
+- test_connection: a server that is slower than the gateway
 - test_xmpp: the link, its stream, addresses and limits against a small server (fake_xmpp.py), with
   a node that is played (linked.py)
 - test_sip: SIP's parser, registration, messages and calls beside a small proxy (fake_proxy.py)
