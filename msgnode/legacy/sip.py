@@ -6,6 +6,8 @@ Rules
   what is for that domain to the flow of this account, with the user as it was.
 - A message is answered by its final response. One is under way to an address at a time (RFC 3428,
   section 8), which keeps the order; the others wait, each at most ten seconds for its turn.
+- If the response is 500 or 503 with Retry-After, as of a proxy that has more than it can do, the
+  message is sent again after that time, within its ten seconds. Those behind it wait.
 - A flow on which nothing has come for 20 seconds is tried with OPTIONS, which each proxy answers.
 - From is what somebody claims: it is never taken for an identity, and an address of ours in it is
   refused.
@@ -76,12 +78,20 @@ class _Account:
 
 @dataclass(eq=False, slots=True)
 class _Text:
-    """A message to a URI that waits for its turn, or, with no limit, for its answer."""
+    """A message to a URI that waits for its turn, at most until then, or for its answer."""
 
     message: Message
     request: Outgoing
     until: float
     attempts: int = 0
+    is_sent: bool = False
+    not_before: float = 0.0
+
+    def due(self, now: float) -> float:
+        """When it is to be looked at next."""
+        if self.is_sent:
+            return math.inf
+        return self.not_before if self.not_before > now else self.until
 
 
 class SipNetwork:
@@ -207,7 +217,7 @@ class SipNetwork:
             self._advance(target)
         self._dialogs.tick()
         self.pool.sweep()
-        waits = [line[0].until for line in self._lines.values()]
+        waits = [line[0].due(now) for line in self._lines.values()]
         if self._flow is not None:
             silent = (self._pinged_at, PING_SECONDS) if self._pinged_at else (
                 self._transactions.heard_at, QUIET_SECONDS)  # fmt: skip
@@ -352,23 +362,34 @@ class SipNetwork:
 
     def _advance(self, target: str) -> None:
         """Answer what has waited too long for its turn, and send the message whose turn it is."""
-        while (line := self._lines.get(target)) and line[0].until <= self._clock():
+        now = self._clock()
+        while (line := self._lines.get(target)) and line[0].until <= now and not line[0].is_sent:
             why = f"{line[0].message.recipients[0][:200]} could not be reached in time."
             self._answer_first(line, error_body(GatewayTimeout(why)))
-        if not line or not self._is_live or line[0].until == math.inf:
+        if not line or not self._is_live or line[0].is_sent or line[0].not_before > now:
             return
         text = line[0]
-        text.attempts, text.until = text.attempts + 1, math.inf
+        text.attempts, text.is_sent = text.attempts + 1, True
         self._transactions.send(text.request, partial(self._answered, line))
 
     def _answered(self, line: deque[_Text], code: int, answer: Incoming | None) -> None:
-        if code < 200:
-            return  # provisional; or lost, and _lost looks at it
+        if code < 200 or self._waits_again(line[0], code, answer):
+            return  # provisional; or lost, and _lost looks at it; or later
         text, body = line[0], {"code": 200, "desc": "received" if code == 200 else "sent"}
         if code >= 300:
             body = error_body(self.fault_of(code, answer, text.message))
         self._answer_first(line, body)
         self._advance(text.request.uri)
+
+    def _waits_again(self, text: _Text, code: int, answer: Incoming | None) -> bool:
+        """Whether a message is sent again, since there is more than can be done there."""
+        pause = answer.number_in("retry-after") if code in (500, 503) and answer else None
+        at = self._clock() + max(1, pause or 0)
+        if pause is None or at >= text.until:
+            return False
+        text.is_sent, text.attempts, text.not_before = False, 0, at
+        self._due = min(self._due, at)
+        return True
 
     def _answer_first(self, line: deque[_Text], body: dict[str, Any]) -> None:
         """Answer the first message of those to a URI, and take it out."""
@@ -400,7 +421,7 @@ class SipNetwork:
                 self._here.answer(text.message, error_body(fault))
                 continue
             if text.attempts:
-                text.until = self._clock() + WAIT_SECONDS
+                text.until, text.is_sent = self._clock() + WAIT_SECONDS, False
             self._put(text)
 
     def _discover(self, message: Message, target: str) -> None:

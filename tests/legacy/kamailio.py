@@ -56,8 +56,8 @@ class Kamailio:
             left.unlink()
         with (self._place / "said").open("ab") as said:
             self._process = subprocess.Popen(
-                ["kamailio", "-f", str(self._config), "-P", str(self._place / "pid"), "-m", "64",
-                 "-M", "8", "-DD", "-E", "-w", str(self._place), "-Y", str(self._place)],
+                ["kamailio", "-f", str(self._config), "-P", str(self._place / "pid"), "-DD", "-E",
+                 "-w", str(self._place), "-Y", str(self._place)],
                 stdout=said, stderr=said, start_new_session=True,
                 preexec_fn=lambda: tie(signal.SIGTERM),
             )  # fmt: skip

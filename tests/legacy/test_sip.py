@@ -211,6 +211,49 @@ async def test_case_34_no_answer_is_504_and_holds_up_nobody_else() -> None:
         assert (await linked.answer(second))["code"] == 504
 
 
+@pytest.mark.parametrize("code", [500, 503])
+async def test_a_proxy_that_has_too_much_to_do_gets_the_message_later(code: int) -> None:
+    now = 0.0
+    async with sip_linked(clock=lambda: now) as linked:
+        proxy, network = linked.server, linked.link.network
+        proxy.on_request = lambda _: (code, "", "Retry-After: 3") if now < 2 else (200,)
+        ids = [linked.send(f"m{n}", to=BOB) for n in range(2)]
+        await proxy.expect("MESSAGE")
+        await linked.until(lambda: network.due < 4)
+        now = 2.9
+        network.tick()
+        assert (await linked.ask("hi", to=f"sip://{DOMAIN}/carol"))["desc"] == "received"
+        now = 3.0
+        network.tick()
+        assert [(await linked.answer(id_))["code"] for id_ in ids] == [200, 200]
+        assert [each.text for each in proxy.of("MESSAGE")] == ["m0", "hi", "m0", "m1"]
+
+
+@pytest.mark.parametrize(("code", "after", "here"), [(503, "10", 503), (500, "?", 502)])
+async def test_who_is_asked_to_wait_for_too_long_is_told_at_once(
+    code: int, after: str, here: int
+) -> None:
+    async with sip_linked() as linked:
+        linked.server.on_request = lambda _: (code, "", f"Retry-After: {after}")
+        assert (await linked.ask("hi", to=BOB))["code"] == here
+        assert len(linked.server.of("MESSAGE")) == 1
+
+
+async def test_a_proxy_that_never_has_time_is_told_within_the_ten_seconds() -> None:
+    now = 0.0
+    async with sip_linked(clock=lambda: now) as linked:
+        proxy, network = linked.server, linked.link.network
+        proxy.on_request = lambda _: (503, "", "Retry-After: 0")  # not at once, again and again
+        id_ = linked.send("hi", to=BOB)
+        for number in range(1, 11):
+            await proxy.expect("MESSAGE", number=number)
+            await linked.until(lambda: network.due <= now + 1 or number == 10)  # noqa: B023
+            now = float(number)
+            network.tick()
+        assert (await linked.answer(id_))["code"] == 503
+        assert len(proxy.of("MESSAGE")) == 10
+
+
 async def test_messages_to_one_address_are_sent_one_after_the_other() -> None:
     async with sip_linked() as linked:
         ids = [linked.send(f"m{n}", to=BOB) for n in range(3)]
