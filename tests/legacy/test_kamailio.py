@@ -41,7 +41,7 @@ from .kamailio import (
     sipp,
     sound,
 )
-from .test_prosody import A, World, answer_all, codes, figures, say
+from .test_prosody import A, World, answering, codes, figures, found_by_both, say
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 BOB = f"sip://{DOMAIN}/bob"
@@ -105,13 +105,14 @@ async def test_case_34_messages_pass_both_ways(world: World) -> None:
         sender, text = bob.texts[0]
         assert text == "hi Böb"
         assert ALICES in sender
-        answering = asyncio.create_task(bob.write_to(ALICES, "hello Älice"))
+        writing = asyncio.create_task(bob.write_to(ALICES, "hello Älice"))
         frame = await alice.expect(type="create")
         assert (frame["from"], frame["to"]) == (BOB, alice.user)
         assert frame["body"]["value"] == {"type": "chat", "content": "hello Älice"}
         head = {"id": frame["id"], "sender": alice.user}
         await alice.send("response", frame["from"], {"code": 200}, **head)
-        assert (await answering).code == 200
+        assert (await writing).code == 200
+        assert await found_by_both(world, BOB) == [[BOB], [BOB]]
         gone = await alice.answer(await say(alice, "hi", f"sip://{DOMAIN}/nobody"))
         assert code(gone) == 404
         assert "nobody" in gone["body"]["description"]
@@ -399,7 +400,6 @@ async def test_case_60_ten_thousand_messages_each_way_leave_memory_as_it_was(
     await world.live()
     portion = 100
     process = psutil.Process(world.node.pid)
-    texts: list[str] = []
     async with world.alice() as alice, phone(world.server) as bob:
         sizes: list[int] = []
         began, cpu = time.monotonic(), process.cpu_times()
@@ -409,16 +409,14 @@ async def test_case_60_ten_thousand_messages_each_way_leave_memory_as_it_was(
             sizes.append(process.memory_info().rss)
         figures("out", number, began, cpu, process)
         assert [text for _, text in bob.texts] == [f"m{n}" for n in range(number)]
-        answering = asyncio.create_task(answer_all(alice, texts))
-        began, cpu = time.monotonic(), process.cpu_times()
-        for start in range(0, number, portion):
-            for first in range(start, start + portion, 20):
-                asked = [bob.write_to(ALICES, f"n{each}") for each in range(first, first + 20)]
-                assert {each.code for each in await asyncio.gather(*asked)} == {200}
-            sizes.append(process.memory_info().rss)
-        figures("in", number, began, cpu, process)
-        answering.cancel()
-        await asyncio.wait([answering])
+        async with answering(alice) as texts:
+            began, cpu = time.monotonic(), process.cpu_times()
+            for start in range(0, number, portion):
+                for first in range(start, start + portion, 20):
+                    asked = [bob.write_to(ALICES, f"n{each}") for each in range(first, first + 20)]
+                    assert {each.code for each in await asyncio.gather(*asked)} == {200}
+                sizes.append(process.memory_info().rss)
+            figures("in", number, began, cpu, process)
     assert sorted(texts) == sorted(f"n{each}" for each in range(number))
     print("MiB:", [size >> 20 for size in sizes])
     assert max(sizes[len(sizes) // 2 :]) - sizes[2] < 16 * 1024 * 1024
@@ -454,10 +452,9 @@ async def test_case_56_policies_refuse_what_comes_and_goes_by_the_way_and_the_sc
             return (await codes(alice, [await say(alice, "out", BOB)]))[0]
 
         async def into() -> int:
-            answering = asyncio.create_task(answer_all(alice, texts))
-            answer = await bob.write_to(ALICES, "in")
-            answering.cancel()
-            await asyncio.wait([answering])
+            async with answering(alice) as said:
+                answer = await bob.write_to(ALICES, "in")
+            texts.extend(said)
             return answer.code
 
         try:

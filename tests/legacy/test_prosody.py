@@ -32,8 +32,9 @@ from tests.client import Client, code
 from tests.federation.nodes import until_row
 from tests.issuer import Issuer, enter
 from tests.length import length
-from tests.node import Node, eventually, running
+from tests.node import ROOT, Node, eventually, running
 from tests.stubs.conftest import FLAGS
+from tests.stubs.runtimes import node_js
 
 from .fake_xmpp import DOMAIN, GATEWAY, SECRET
 from .prosody import User, prosody, user
@@ -44,6 +45,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 A = "a.example"
 ALICE, BOB = f"user://{A}/alice@{A}", f"xmpp://{DOMAIN}/bob"
 REGISTRY = f"domain://registry.{A}"
+JAVASCRIPT = ROOT / "msgnode" / "runtime" / "js" / "src" / "node.js"
 
 
 class World:
@@ -104,14 +106,49 @@ def world(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[
     issuer.stop()
 
 
-async def answer_all(client: Client, texts: list[str]) -> None:
-    """Answer every request that comes, and keep its text, until cancelled."""
+async def _answer_all(client: Client, texts: list[str]) -> None:
     while True:
         frame = await client.receive()
         if frame["type"] == "create":
             texts.append(frame["body"]["value"]["content"])
             head = {"id": frame["id"], "sender": frame["to"]}
             await client.send("response", frame["from"], {"code": 200}, **head)
+
+
+@asynccontextmanager
+async def answering(client: Client) -> AsyncIterator[list[str]]:
+    """Answer every request that comes meanwhile; the texts of these."""
+    texts: list[str] = []
+    task = asyncio.create_task(_answer_all(client, texts))
+    try:
+        yield texts
+    finally:  # also of a test that fails: nobody else may read the socket before
+        task.cancel()
+        await asyncio.wait([task])
+
+
+FIND = """
+import { Runtime } from "%s";
+const [options, user] = process.argv.slice(1).map(JSON.parse);
+const runtime = new Runtime(options);
+console.log(JSON.stringify(await runtime.find({ user })));
+await runtime.close();
+"""
+
+
+async def found_by_both(world: World, user: str) -> list[list[str]]:
+    """What `find` of the runtime in Python gives for a user, and that of the one in JavaScript."""
+    catalogues = {world.own: f"http://127.0.0.1:{world.node.port}"}
+    async with Runtime(Settings(world.own, catalogues=catalogues)) as runtime:
+        by_python = await runtime.find(user=user)
+    options = {"domain": world.own, "catalogues": catalogues}
+    process = await asyncio.create_subprocess_exec(
+        *node_js(), "--input-type=module", "-e", FIND % JAVASCRIPT.as_uri(),
+        json.dumps(options), json.dumps(user), stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    async with asyncio.timeout(60):
+        by_javascript, _ = await process.communicate()
+    return [by_python, json.loads(by_javascript)]
 
 
 async def say(client: Client, text: str, to: str = BOB, **body: Any) -> Any:
@@ -175,6 +212,7 @@ async def test_case_13_each_side_sees_the_other_come_and_go(world: World) -> Non
         asked = {"resource": f"/hyperty/idp-identifier/bob@{DOMAIN}"}
         found = await alice.ask("read", f"domain://registry.{DOMAIN}", asked)
         assert list(found["body"]["value"]) == [BOB]
+        assert await found_by_both(world, BOB) == [[BOB], [BOB]]
         async with world.alice("carl"):
             pass  # another user here changes nothing
         since = time.monotonic()
@@ -428,7 +466,6 @@ async def test_case_60_ten_thousand_messages_each_way_leave_memory_as_it_was(
     await world.live()
     portion = 200
     process = psutil.Process(world.node.pid)
-    texts: list[str] = []
     async with world.alice() as alice, user(world.server) as bob:
         sizes: list[int] = []
         began, cpu = time.monotonic(), process.cpu_times()
@@ -438,16 +475,14 @@ async def test_case_60_ten_thousand_messages_each_way_leave_memory_as_it_was(
             sizes.append(process.memory_info().rss)
         figures("out", number, began, cpu, process)
         await bob.until(lambda bob: len(bob.texts) == number)
-        answering = asyncio.create_task(answer_all(alice, texts))
-        began, cpu = time.monotonic(), process.cpu_times()
-        for start in range(0, number, portion):
-            for each in range(start, start + portion):
-                bob.write(f"n{each}")
-            await bob.until(lambda _, end=start + portion: len(texts) == end, 60.0)
-            sizes.append(process.memory_info().rss)
-        figures("in", number, began, cpu, process)
-        answering.cancel()
-        await asyncio.wait([answering])
+        async with answering(alice) as texts:
+            began, cpu = time.monotonic(), process.cpu_times()
+            for start in range(0, number, portion):
+                for each in range(start, start + portion):
+                    bob.write(f"n{each}")
+                await bob.until(lambda _, end=start + portion: len(texts) == end, 60.0)
+                sizes.append(process.memory_info().rss)
+            figures("in", number, began, cpu, process)
     assert texts == [f"n{each}" for each in range(number)]
     half = len(sizes) // 2
     print("MiB:", [size >> 20 for size in sizes])
