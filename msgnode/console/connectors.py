@@ -142,7 +142,7 @@ class Workbench(forms.Form):
 class ConnectorAdmin(DecidedAdmin):
     decisions = connector_actions
     form = ConnectorForm
-    list_display = ("port", "what_was_decided", "state", "lately", "sandbox", "last_error")
+    list_display = ("port", "what_was_decided", "state", "lately", "sandbox", "error_in_short")
     search_fields = ("port",)
     ordering = ("port",)
     fields: ClassVar[tuple[str, ...]] = (

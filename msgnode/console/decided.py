@@ -9,11 +9,12 @@ from django import forms
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.utils.safestring import SafeString
 
 from msgnode.core.errors import Conflict
 
 from .confirm import ask, is_confirmed
-from .lists import AuditedAdmin
+from .lists import AuditedAdmin, cut, in_short
 
 
 def for_each(action: str, label: str) -> Any:
@@ -42,6 +43,11 @@ class DecidedAdmin(AuditedAdmin):
     def what_was_decided(self, row: Any) -> str:
         """The decision in words."""
         return str(self.decisions.decision_word(row))
+
+    @admin.display(description="last error", ordering="last_error")
+    def error_in_short(self, row: Any) -> SafeString:
+        """The last error, for the list."""
+        return in_short(row.last_error, cut(row.last_error))
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[Any, ...]:
         """Delete dependent rows with a row, without asking for the right on each."""

@@ -67,9 +67,9 @@ class LegacyNetworkAdmin(PeerAdmin):
         "state",
         "waits",
         "traffic",
-        "way_out",
-        "way_in",
-        "last_error",
+        "last_out",
+        "last_in",
+        "error_in_short",
     )
     list_filter = ("network", "decision")
     fields = (

@@ -37,6 +37,8 @@ from .confirm import too_many
 
 BOUND = 10_000
 SESSIONS_SEARCHED = 200
+SHORT = 60
+"""Characters of a text that a list shows; the page of its row has all of it."""
 
 
 class BoundedPaginator(Paginator):
@@ -280,6 +282,18 @@ def page_of(row: Model) -> str:
 def link(row: Model, text: str) -> SafeString:
     """A link to the page of a row."""
     return format_html('<a class="text-link" href="{}">{}</a>', page_of(row), text)
+
+
+def cut(text: str) -> str:
+    """A text, or the first words of a long one."""
+    if len(text) <= SHORT:
+        return text
+    return f"{text[:SHORT].rpartition(' ')[0] or text[:SHORT]} …"
+
+
+def in_short(text: str, short: str) -> SafeString:
+    """The short form of a text in a cell of a list, with all of it as a tooltip."""
+    return format_html('<span title="{}">{}</span>', text, short) if text else SafeString()
 
 
 def bar(used: int, most: int, text: str) -> SafeString:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -24,18 +25,19 @@ from msgnode.storage.control import post
 from . import peer_actions
 from .confirm import ask, is_confirmed, too_many
 from .decided import DecidedAdmin, for_each
-from .lists import number_of
+from .lists import cut, in_short, number_of
 from .peer_messages import list_of
 
 
-def _last(way: dict[str, Any]) -> str:
+def _last(peer: Peer, way: str, shown: Callable[[str], str] = str) -> str:
     """The last success and the last failure in one direction, the newer first."""
+    lately = store.figures_of(peer).get(way, {})
     told = []
-    if "passed_at" in way:
-        told.append((way["passed_at"], f"passed {_clock(way['passed_at'])}"))
-    if "failed_at" in way:
-        error = str(way["error"]).rstrip(".")
-        told.append((way["failed_at"], f"error {_clock(way['failed_at'])}: {error}"))
+    if "passed_at" in lately:
+        told.append((lately["passed_at"], f"passed {_clock(lately['passed_at'])}"))
+    if "failed_at" in lately:
+        error = shown(str(lately["error"]).rstrip("."))
+        told.append((lately["failed_at"], f"error {_clock(lately['failed_at'])}: {error}"))
     return "; ".join(text for _, text in sorted(told, reverse=True))
 
 
@@ -71,10 +73,10 @@ class PeerAdmin(DecidedAdmin):
         "state",
         "waits",
         "traffic",
-        "way_out",
-        "way_in",
+        "last_out",
+        "last_in",
         "sandbox",
-        "last_error",
+        "error_in_short",
     )
     list_filter: ClassVar[tuple[str, ...]] = ("decision",)
     search_fields = ("domain",)
@@ -149,11 +151,21 @@ class PeerAdmin(DecidedAdmin):
 
     @admin.display(description="last to it")
     def way_out(self, peer: Peer) -> str:
-        return _last(store.figures_of(peer).get("out", {}))
+        return _last(peer, "out")
 
     @admin.display(description="last from it")
     def way_in(self, peer: Peer) -> str:
-        return _last(store.figures_of(peer).get("in", {}))
+        return _last(peer, "in")
+
+    @admin.display(description="last to it")
+    def last_out(self, peer: Peer) -> SafeString:
+        """The same for the list, with a few words of the error."""
+        return in_short(_last(peer, "out"), _last(peer, "out", cut))
+
+    @admin.display(description="last from it")
+    def last_in(self, peer: Peer) -> SafeString:
+        """The same for the list, with a few words of the error."""
+        return in_short(_last(peer, "in"), _last(peer, "in", cut))
 
     @admin.display(description="carried by")
     def carrier(self, peer: Peer) -> str:

@@ -28,7 +28,7 @@ from msgnode.workers.rebalancing import RATE, TOLERANCE
 from . import operator_actions
 from .confirm import ask, is_confirmed
 from .key_figures import is_heard
-from .lists import OfferedFilter, WrittenByTheNode
+from .lists import OfferedFilter, WrittenByTheNode, cut, in_short
 
 
 @admin.register(Worker)
@@ -203,7 +203,7 @@ class KindFilter(OfferedFilter):
 class ComponentStatusAdmin(WrittenByTheNode):
     list_display = (
         "name_and_worker", "kind", "state_label", "address", "since", "answered", "failed",
-        "last_error",
+        "error_in_short",
     )  # fmt: skip
     sortable_by = ("name_and_worker", "kind", "answered", "failed", "since")
     list_filter = (KindFilter,)
@@ -213,6 +213,10 @@ class ComponentStatusAdmin(WrittenByTheNode):
     @display(description="name", ordering="name", header=True)
     def name_and_worker(self, status: ComponentStatus) -> tuple[str, str]:
         return status.name, status.worker
+
+    @display(description="last error")
+    def error_in_short(self, status: ComponentStatus) -> str:
+        return in_short(status.last_error, cut(status.last_error))
 
     @display(description="state", label={"live": "success", "not heard of": "danger"})
     def state_label(self, status: ComponentStatus) -> tuple[str, str]:

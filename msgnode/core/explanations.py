@@ -371,8 +371,8 @@ ALARMS: Mapping[str, Explanation] = {
         "The text says why. Requests to that domain are answered 503 or 504. A gap is signalled to "
         "its observers here once it can be reached again.",
         "Look at the waiting messages; try them again or discard them. Under Peers, restart its "
-        "stub, look for its stub again, or pause the peer; or ask the other domain. The alarm "
-        "clears itself.",
+        "stub, look for its stub again, or pause the peer; under Legacy networks, connect anew or "
+        "pause the network. Or ask the other domain. The alarm clears itself.",
     ),
     "peer-loop": Explanation(
         "A peer returns messages that were sent to it",

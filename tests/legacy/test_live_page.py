@@ -117,8 +117,8 @@ async def test_the_pages_of_two_live_networks_say_what_passes_and_what_has_stopp
             assert await cell(domain, "waits") == "0 messages"
             assert "/s, " in await cell(domain, "traffic")
             assert (await cell(domain, "traffic")).endswith(", 1 refused")
-            assert (await cell(domain, "way_out")).startswith("passed ")
-            assert "nobody here is nobody" in await cell(domain, "way_in")
+            assert (await cell(domain, "last_out")).startswith("passed ")
+            assert "nobody here is nobody" in await cell(domain, "last_in")
         await page.get_by_role("link", name=sip.DOMAIN, exact=True).click()
         text = await page.locator("#content").inner_text()
         for words in ("live", "1 refused", "nobody here is nobody", "0 messages"):

@@ -134,6 +134,30 @@ def test_how_a_network_is_stands_in_the_list_on_its_page_and_over_rest(operator:
         assert re.search("1 message, the oldest for 3[0-9] s", page), place
 
 
+def test_a_long_error_is_cut_in_the_list_and_whole_on_the_page(operator: Client) -> None:
+    operator.post(REST, GOOD, "application/json")
+    pk, error = row().pk, "the server refuses <the> secret of this component, " * 3
+    store.note_state(pk, "refused", error)
+    way = {"failed_at": timezone.now().timestamp(), "error": error}
+    store.note_figures({pk: {"sent_per_second": 0.0, "received_per_second": 0.0,
+                             "round_trip_ms": 0, "out": way, "in": way}})  # fmt: skip
+    cells = operator.get(PAGES).content.decode()
+    titles = "".join(re.findall(r'<span title="([^"]*)"', cells))
+    assert html.unescape(titles).count(error) == 3
+    assert html.escape(error) not in re.sub(r'title="[^"]*"', "", cells)
+    assert cells.count("the server refuses &lt;the&gt; secret of this component, the …") == 3
+    shown = html.unescape(operator.get(f"{PAGES}{pk}/change/").content.decode())
+    assert shown.count(error) == 3
+
+
+def test_the_trail_of_a_page_has_the_name_of_its_row_as_it_was_typed(operator: Client) -> None:
+    operator.post(REST, GOOD, "application/json")
+    page = operator.get(f"{PAGES}{row().pk}/change/").content.decode()
+    assert "Legacy networks" in page
+    assert "legacy.example" in page
+    assert "Legacy.example" not in page
+
+
 def test_the_state_of_a_network_lasts_while_its_errors_change(operator: Client) -> None:
     operator.post(REST, GOOD, "application/json")
     store.note_state(row().pk, "live", "")
