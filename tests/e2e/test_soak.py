@@ -188,8 +188,7 @@ async def test_with_everything_on_nothing_is_lost_in_silence_and_nothing_grows(
             await asyncio.to_thread(
                 browser.fill_in, "login/", username="operator", password=PASSWORD
             )
-        askers = pairs(PAIRS, nodes)
-        everyone = [*askers, *(each.partner for each in askers)]
+        everyone = pairs(PAIRS, nodes)
         gone, seen = Counter[str](), Counter[Any]()
         cookie = cookie_of(browsers[0])
         jobs: list[Coroutine[Any, Any, None]] = [
@@ -204,7 +203,7 @@ async def test_with_everything_on_nothing_is_lost_in_silence_and_nothing_grows(
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(job) for job in jobs]
             await until_back(everyone)
-            asking = [group.create_task(traffic(askers)), group.create_task(cut_off(everyone))]
+            asking = [group.create_task(traffic(everyone)), group.create_task(cut_off(everyone))]
             await sampled(nodes, WARM, tmp_path / "soak.csv")
             stored = store.info("memory")["used_memory"]
             samples = await sampled(nodes, SECONDS, tmp_path / "soak.csv")
@@ -212,29 +211,30 @@ async def test_with_everything_on_nothing_is_lost_in_silence_and_nothing_grows(
             connections = held(nodes[0]).connections
             for task in asking:
                 task.cancel()
-            for each in askers:  # one of them was stopped while it sent
+            for each in everyone:  # one of them was stopped while it sent
                 each.open.pop(next(each._ids) - 1, None)
             await until_back(everyone)
-            await until_quiet(askers)
+            await until_quiet(everyone)
             for task in tasks:
                 task.cancel()
-        print(told(askers), gone, seen, {each: grown(samples, each) for each in Sample._fields[1:]})
-        assert [each.silently_lost() for each in askers] == [[]] * len(askers)
+        more = {each: grown(samples, each) for each in Sample._fields[1:]}
+        print(told(everyone), gone, seen, more)
+        assert [each.silently_lost() for each in everyone] == [[]] * len(everyone)
         assert [each.twice for each in everyone] == [[]] * len(everyone)
         assert not any(each.lost_sessions for each in everyone)
         assert not gone["unanswered"], gone
         assert 500 not in seen, seen
         assert 100 * seen["page late"] <= seen["page"], seen
-        assert max(grown(samples, "memory")) <= GROWTH
-        assert max(grown(samples, "files")) <= 2 * AT_A_TIME
-        assert max(grown(samples, "threads")) <= 4
+        assert max(more["memory"]) <= GROWTH
+        assert max(more["files"]) <= 2 * AT_A_TIME
+        assert max(more["threads"]) <= 4
         assert connections <= CONNECTIONS
         assert stored <= GROWTH
 
 
-def told(askers: list[Runtime]) -> dict[str, int]:
+def told(runtimes: list[Runtime]) -> dict[str, int]:
     """How the requests ended."""
     return {
-        name: sum(len(getattr(each, name)) for each in askers)
+        name: sum(len(getattr(each, name)) for each in runtimes)
         for name in ("answered", "refused", "unsure", "open")
     }
