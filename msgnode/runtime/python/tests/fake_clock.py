@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
+from collections.abc import Callable
 
 STEP = 0.5  # seconds between which what is due happens
 
 
 class FakeClock:
-    """The time of the running event loop: it stands still until a test turns it."""
+    """The time of the running event loop: it stands still until a test turns it, and while
+    something is under way that takes real time, such as an answer of a server."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_under_way: Callable[[], bool] = bool) -> None:
+        self._is_under_way = is_under_way
         self._loop = asyncio.get_running_loop()
         self._now = float(math.ceil(self._loop.time()))  # halves of a second are exact
         self._loop.time = lambda: self._now  # type: ignore[method-assign]
@@ -19,9 +23,15 @@ class FakeClock:
     async def turn(self, seconds: float) -> None:
         """Let time pass; what is due in it happens."""
         end = self._now + seconds
-        await settled()
+        await self._arrived()
         while self._now < end:
             self._now = min(end, self._now + STEP)
+            await self._arrived()
+
+    async def _arrived(self) -> None:
+        await settled()
+        while self._is_under_way():
+            await asyncio.to_thread(time.sleep, 0.002)
             await settled()
 
     @property

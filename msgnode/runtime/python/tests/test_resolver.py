@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from fake_clock import FakeClock, settled
@@ -19,8 +20,10 @@ from shared_cases import cases, like
 from world import A, FakeCatalogue, Puppet, R, World, descriptor
 
 from msgnode.runtime.python import Runtime
+from msgnode.runtime.python import catalogue as catalogue_module
 from msgnode.runtime.python import loader as loader_module
 from msgnode.runtime.python.destinations import destination
+from msgnode.runtime.python.fetch import Answer, fetch
 from msgnode.runtime.python.loader import LoadError
 from msgnode.runtime.python.messages import Message
 from msgnode.runtime.python.minibus import MiniBus
@@ -64,6 +67,8 @@ SOURCES = {
 class HereStub(loader_module.OwnStub):
     """A stub in this process, whose ever it is."""
 
+    starting = 0  # how many are about to
+
     async def connect(self, identity: Any = None) -> None:
         await self.instance.connect(identity)
 
@@ -88,11 +93,14 @@ async def start_here(
             on_message(message)
 
     bus = MiniBus(take)
+    HereStub.starting += 1
     try:
         instance = start_stub(source, read.class_name, url, bus, config)
+        await settled()  # what it says of itself comes before it has started
     except Exception as error:
         raise LoadError(502, f"The stub of {read.domain} does not start: {error}") from error
-    await settled()  # what it says of itself comes before it has started
+    finally:
+        HereStub.starting -= 1
     stub = HereStub(url, bus, instance)
     return stub
 
@@ -102,7 +110,8 @@ class Play:
 
     def __init__(self, catalogue: FakeCatalogue, given: dict[str, Any]) -> None:
         self._catalogue = catalogue
-        self._clock = FakeClock()
+        self._fetching: list[str] = []  # domains
+        self._clock = FakeClock(self._is_fetching)
         domains = ("d", "f", "g", "sip.legacy.example")
         given = {
             "catalogues": {each: f"{catalogue.url}/{each}" for each in domains}
@@ -121,7 +130,21 @@ class Play:
         self._told: list[Message] = []
         self._asked = 0
         self._runtime.bus.add_listener(f"{R}/status", self._told.append)
-        Puppet.started, Puppet.way = [], ""
+        Puppet.started, Puppet.way, HereStub.starting = [], "", 0
+
+    async def fetch(self, url: str, *limits: Any, **more: Any) -> Answer:
+        """The loader's, which asks in a thread of its own."""
+        domain = f"{urlsplit(url).path}/".split("/")[1]
+        self._fetching.append(domain)
+        try:
+            return await fetch(url, *limits, **more)
+        finally:
+            self._fetching.remove(domain)
+
+    def _is_fetching(self) -> bool:
+        """Whether an answer of a catalogue is under way, which is not held back."""
+        held = self._catalogue.held
+        return any(each not in held or held[each].is_set() for each in self._fetching)
 
     async def steps(self, steps: list[list[Any]]) -> None:
         for act, *words in steps:
@@ -138,14 +161,17 @@ class Play:
         await settled()
 
     async def _stub(self, name: str) -> Puppet:
-        """`f 2` is the second stub of f that was started; it is waited for."""
+        """`f 2` is the second stub of f that has started; it is waited for."""
         domain, _, number = name.partition(" ")
 
         def found() -> list[Puppet]:
             start = f"runtime://{domain}/"
             return [each for each in Puppet.started if each.url.startswith(start)]
 
-        await self._until(lambda: len(found()) >= int(number or 1), f"no stub {name}")
+        def is_there() -> bool:
+            return not HereStub.starting and len(found()) >= int(number or 1)
+
+        await self._until(is_there, f"no stub {name}")
         return found()[int(number or 1) - 1]
 
     # --- what happens -----------------------------------------------------------------------------
@@ -383,6 +409,7 @@ async def test_the_resolver(
 ) -> None:
     monkeypatch.setattr(loader_module.Loader, "_sandboxed", start_here)
     play = Play(catalogue, case.get("with", {}))
+    monkeypatch.setattr(catalogue_module, "fetch", play.fetch)
     await play.steps(case["steps"])
     await play.do_close()
 
