@@ -9,12 +9,14 @@ Rules
 An entry marks its tests `nightly`. They run with all others where their file is run by itself.
 
 A run of long tests alone does not read the files that have none: those that do not say `mark.long`
-and have no conftest.py beside them that does.
+and have no conftest.py beside them that does. A run of short tests alone does not read those whose
+`pytestmark` says it.
 """
 
 from __future__ import annotations
 
 import fnmatch
+import re
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -27,8 +29,10 @@ UNUSED = pytest.StashKey[list[str]]()
 """What is listed of the files that were collected, and names no test there."""
 ONLY_LONG = ("long", "nightly", "long and not nightly")
 """What `-m` says where only long tests are meant."""
+ONLY_SHORT = "not long"
 
 _KEYS = {"tests", "cases", "alone", "twin"}
+_ALL_ARE_LONG = re.compile(r"^pytestmark = (\[[^\]]*)?pytest\.mark\.long\b", re.MULTILINE)
 
 
 class Entry(NamedTuple):
@@ -70,15 +74,23 @@ def _entry(said: dict[str, Any]) -> Entry:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out files without long tests where only those are asked for."""
-    if config.option.markexpr in ONLY_LONG and collection_path.suffix == ".py":
+    """Leave out files without long tests where only those are asked for, and the other way."""
+    if collection_path.suffix != ".py":
+        return None
+    if config.option.markexpr in ONLY_LONG:
         return None if _may_be_long(collection_path) else True
+    if config.option.markexpr == ONLY_SHORT:
+        return True if _ALL_ARE_LONG.search(_text(collection_path)) else None
     return None
 
 
-@cache
 def _says_long(path: Path) -> bool:
-    return path.exists() and "mark.long" in path.read_text(encoding="utf-8")
+    return "mark.long" in _text(path)
+
+
+@cache
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 def _may_be_long(path: Path) -> bool:

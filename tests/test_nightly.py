@@ -88,10 +88,25 @@ def test_a_long_test_whose_file_does_not_say_so_is_refused(
     result.stderr.fnmatch_lines(["*test_other is long, and its file does not say mark.long"])
 
 
-def test_what_the_list_names_exists(pytestconfig: pytest.Config) -> None:
+def test_where_only_short_tests_are_meant_a_file_of_long_ones_is_not_read(
+    chosen: object, pytester: pytest.Pytester
+) -> None:
+    assert callable(chosen)
+    head, test = "import pytest", "def test_other(): pass\nassert False, 'it was read'"
+    for name, mark in (("one", "pytest.mark.long"), ("all", "[\n    pytest.mark.long,\n]")):
+        pytester.makepyfile(**{f"test_{name}": f"{head}\npytestmark = {mark}\n{test}"})
+    chosen("nightly = []", "not long").assert_outcomes(passed=1, deselected=3)
+    chosen("nightly = []", "long").assert_outcomes(errors=2)
+
+
+def test_what_the_list_names_exists() -> None:
     for each in entries(ROOT / LIST):
         for test in (*each.tests, each.twin):
             file, _, function = test.partition("[")[0].partition("::")
             source = (ROOT / Path(file)).read_text(encoding="utf-8")
             assert not function or f"def {function}(" in source, f"{LIST}: {test} is gone"
+
+
+@pytest.mark.long  # where the files of long tests are read
+def test_each_line_of_the_list_names_a_test(pytestconfig: pytest.Config) -> None:
     assert pytestconfig.stash[UNUSED] == []
