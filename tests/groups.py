@@ -5,12 +5,16 @@ machine the first test that asked for it failed at its limit, and with it all th
 
 pytest-xdist 3.8 writes the group behind `item._nodeid`; pytest from 9.1 on takes the id from
 elsewhere, so the groups were void: two Sparks and two pairs of workers ran where one was meant.
+
+Among several processes, files whose tests may take long come first: one of them that is begun last
+is waited for by all processes.
 """
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,9 +39,20 @@ def pytest_fixture_setup(
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """After xdist's own hook: have the id of an item be what xdist has written."""
+    if hasattr(config, "workerinput"):
+        put_dear_files_first(items)
     for item in items:
         written = getattr(item, "_nodeid", item.nodeid)
         if written != item.nodeid:
             item._id = type(item._id).parse(written)  # type: ignore[attr-defined]
+
+
+def put_dear_files_first(items: list[pytest.Item]) -> None:
+    """Those first of whose tests one may take longest; what is equal stays as it is."""
+    most: dict[Path, float] = {}
+    for item in items:
+        marker = item.get_closest_marker("timeout")
+        most[item.path] = max(most.get(item.path, 0.0), marker.args[0] if marker else 0.0)
+    items.sort(key=lambda item: -most[item.path])

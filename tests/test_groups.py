@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.groups import put_dear_files_first
 from tests.node import ROOT
 
 GROUPED = """
@@ -60,3 +61,15 @@ def test_a_group_runs_in_one_process(
     processes = (pytester.path / "processes").read_text().split()
     assert len(processes) == 12
     assert len(set(processes)) == 1
+
+
+def test_files_whose_tests_may_take_long_come_first(pytester: pytest.Pytester) -> None:
+    test, dear = "import pytest\ndef test_it(): pass\n", "@pytest.mark.timeout(5)\n"
+    pytester.makepyfile(test_one=test, test_two=f"{test}{dear}def test_dear(): pass", test_x=test)
+    items, _ = pytester.inline_genitems("-p", "no:randomly", "-p", "no:asyncio")
+    put_dear_files_first(items)
+    found = [(each.path.stem, each.name) for each in items]
+    assert found == [
+        ("test_two", "test_it"), ("test_two", "test_dear"), ("test_one", "test_it"),
+        ("test_x", "test_it"),
+    ]  # fmt: skip
