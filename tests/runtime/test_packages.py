@@ -117,6 +117,16 @@ def test_a_package_has_a_version_of_its_own(language: str) -> None:
     assert package.descriptor()["version"] == package.version
 
 
+def test_pages_install_the_wheel_of_this_version() -> None:
+    pages = [
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("examples/*/*.md"),
+        ROOT / "msgnode/runtime/python/README.md",
+    ]
+    named = re.findall(r"hyperty_runtime-([\d.]+)-py3", "".join(map(Path.read_text, pages)))
+    assert len(named) >= 6 and set(named) == {__version__}
+
+
 @pytest.mark.long
 def test_the_source_distribution_makes_the_same_wheel_and_it_has_types(tmp_path: Path) -> None:
     done = subprocess.run(
