@@ -17,7 +17,7 @@ from tests.length import length
 pytestmark = pytest.mark.long
 
 BOTH = pytest.mark.parametrize("handshake", ["ws", "stub"])
-MESSAGES = length(4_000, full=10_000)
+MESSAGES = length(2_000, full=10_000)
 SECONDS = 90.0
 
 

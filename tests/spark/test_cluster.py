@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -135,6 +136,37 @@ def test_the_shipped_code_imports_where_nothing_of_ours_is(tmp_path: Path) -> No
     assert all(name == "spark/__init__.py" or name.startswith("spark/jobs/") for name in names)
 
 
+class Busy:
+    """A session of a cluster that has no executor for it, until `free` is set."""
+
+    def __init__(self) -> None:
+        self.sparkContext = SimpleNamespace(master="spark://m:7077")
+        self.free = threading.Event()
+
+    def range(self, _: int) -> Busy:
+        return self
+
+    def count(self) -> int:
+        self.free.wait(60)
+        return 1
+
+
+def test_a_run_that_is_given_no_executor_ends_and_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    statuses: list[int] = []
+    monkeypatch.setattr("spark.job_main.os._exit", statuses.append)
+    session: Any = Busy()
+    job_main.require_executor(session, 0.05)
+    session.free.set()
+    assert statuses == [1]
+    said = capsys.readouterr().err
+    assert "No worker of the cluster gave this run an executor" in said
+    assert "manage.py spark_worker" in said
+    job_main.require_executor(session, 30.0)
+    assert statuses == [1]
+
+
 # --- a real one -----------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def two_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
@@ -161,13 +193,19 @@ def local_figures(spark: SparkSession, rows: Path, tmp_path_factory: Any) -> dic
 
 
 @pytest.fixture
-def record(rows: Path, tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
+def no_record(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a record would be."""
     place = tmp_path / "record"
-    shutil.copytree(rows, place)
     settings.DATA_DIR = tmp_path
     settings.RECORD = settings.RECORD | {"URL": str(place)}
     monkeypatch.delenv("PYTHONPATH", raising=False)
     return place
+
+
+@pytest.fixture
+def record(rows: Path, no_record: Path) -> Path:
+    shutil.copytree(rows, no_record)
+    return no_record
 
 
 def use(settings: Any, url: str, **more: object) -> None:
@@ -222,11 +260,11 @@ def test_an_executor_killed_and_a_worker_lost_cost_time_and_no_figure(
 
 @marked
 def test_a_cluster_without_workers_is_named(
-    tmp_path: Path, record: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, no_record: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with standalone(tmp_path / "cluster", workers=0) as empty:
         use(settings, empty.url)
-        monkeypatch.setattr(report_runs, "EXECUTOR_SECONDS", 3.0)
+        monkeypatch.setattr(report_runs, "EXECUTOR_SECONDS", 0.5)
         run = report_runs.execute(report_runs.queue(Kind.DAILY, DAY).pk)
         assert run is not None
         assert "No worker of the cluster gave this run an executor" in run.error
