@@ -49,21 +49,32 @@ def _paths() -> dict[str, set[str]]:
     return {path: each for path, each in found.items() if path.startswith("/device/")}
 
 
+@pytest.fixture(scope="module")
+def operations(node: Node) -> dict[str, Any]:
+    """The operations that the node describes, by their labels."""
+    place = f"http://127.0.0.1:{node.port}/api/schema?format=json"
+    schema = schemathesis.openapi.from_dict(httpx.get(place, trust_env=False, timeout=60).json())
+    found = [each.ok() for each in schema.get_all_operations()]
+    return {each.label: each for each in found}
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("label", ASKED)
-def test_a_request_is_answered_as_it_is_described(node: Node, label: str) -> None:
-    base = f"http://127.0.0.1:{node.port}"
-    with httpx.Client(base_url=base, trust_env=False) as http:
-        schema = schemathesis.openapi.from_dict(http.get("/api/schema?format=json").json())
-        opened = http.post("/device/v1/sessions", json={"runtimeURL": runtime()}).json()
-    (operation,) = [
-        found for each in schema.get_all_operations() if (found := each.ok()).label == label
-    ]
+def test_a_request_is_answered_as_it_is_described(
+    node: Node, operations: dict[str, Any], label: str
+) -> None:
+    base, operation = f"http://127.0.0.1:{node.port}", operations[label]
+    asked = {"runtimeURL": runtime()}
+    opened = httpx.post(f"{base}/device/v1/sessions", json=asked, trust_env=False).json()
     known = schemathesis.checks.CHECKS  # filled when a schema is loaded
     checks = [check for name in NAMES for check in known.get_by_names([name])]
     headers = {} if label == SESSIONS else {"Authorization": f"Bearer {opened['token']}"}
 
-    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=settings().max_examples // 4,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(case=one_of([operation.as_strategy(generation_mode=mode) for mode in GenerationMode]))
     def ask(case: Any) -> None:
         if isinstance(case.query, dict) and isinstance(case.query.get("wait", 25), int):

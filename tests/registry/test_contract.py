@@ -55,7 +55,7 @@ def test_an_operation_keeps_its_contract(operation: Any) -> None:
     api.global_put(GUID, jwt(lastUpdate="2026-01-01T00:00:00Z"))
 
     @settings(
-        max_examples=settings().max_examples * 3 // 10,
+        max_examples=settings().max_examples // 8,
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
