@@ -141,6 +141,9 @@ def test_a_move_that_is_ended_in_and_behind_every_table_goes_on_and_has_every_ro
         "Group.objects.order_by('pk').first().delete()\n"  # a role, which migrate makes anew
         "class Ended(BaseException): pass\n"
         "in_table, behind = set(), set()\n"
+        "executor, known = move.MigrationExecutor, {}\n"
+        "def known_executor(of):\n"  # its tables stay as they are
+        "    return known.get(of.alias) or known.setdefault(of.alias, executor(of))\n"
         "copy = move._copy\n"
         "def copy_and_end(model):\n"
         "    number = copy(model)\n"
@@ -157,7 +160,7 @@ def test_a_move_that_is_ended_in_and_behind_every_table_goes_on_and_has_every_ro
         "    try:\n"
         f"        moved = move.move({url!r}, say)\n"
         "        break\n"
-        "    except Ended: pass\n"
+        "    except Ended: move.MigrationExecutor = known_executor\n"
         "print(len(moved), len(in_table), len(behind))\n"
     )
     said = node.manage("shell", "--verbosity", "0", "-c", script, seconds=300).split()
@@ -194,13 +197,12 @@ def test_a_row_that_postgresql_does_not_take_is_named_and_a_running_node_is_refu
 
 
 def test_a_backup_of_a_running_node_is_restored_row_by_row(
-    tmp_path: Path, template: Path, database: Callable[[], str]
+    tmp_path: Path, template: Path, migrated_url: str, database: Callable[[], str]
 ) -> None:
-    source = filled(tmp_path / "node", template)
-    url, target = database(), database()
-    source.manage("move_to", url)
+    url, target = migrated_url, database()
     archive = str(tmp_path / "backup.tar.gz")
     with running(tmp_path / "there", template, DATABASE_URL=url) as node:
+        node.manage("shell", "--verbosity", "0", "-c", FILLED)
         node.manage("backup", "--output", archive)
         status, said = fails(node, "restore", archive, "--replace")
         assert (status, "serves this database" in said) == (2, True), said
@@ -218,7 +220,10 @@ def test_a_backup_of_a_running_node_is_restored_row_by_row(
     status, said = fails(other, "restore", archive, "--replace")
     assert (status, "encrypted with another key" in said) == (2, True), said
     assert rows(target) == there
-    status, said = fails(source, "restore", archive, "--replace")
+    of_sqlite = Node(tmp_path / "sqlite")
+    of_sqlite.data_dir.mkdir()
+    shutil.copy(template, of_sqlite.data_dir / "node.sqlite3")
+    status, said = fails(of_sqlite, "restore", archive, "--replace")
     assert (status, "is of a database of postgresql" in said) == (1, True), said
     with running(tmp_path / "runs", template, DATABASE_URL=target) as node:
         assert node.get("/health/ready") == 200

@@ -129,7 +129,7 @@ def test_of_several_that_migrate_at_once_each_finds_the_tables_complete(
 ) -> None:
     with database(postgres_url) as url, ExitStack() as stack:
         at_once = [
-            stack.enter_context(migrating(tmp_path / str(number), url)) for number in range(3)
+            stack.enter_context(migrating(tmp_path / str(number), url)) for number in range(2)
         ]
         for process in at_once:
             status, said = ended(process)
