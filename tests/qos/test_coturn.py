@@ -175,6 +175,11 @@ async def test_case_23_a_rotated_secret_breaks_nothing(place: Place, come: Come)
         assert (await wait(talk(place.turn, ice, packets=5))).received > 0
 
 
+def packets_for(seconds: float, starts_of_a_node: float) -> int:
+    """Of a call that lasts so long, and several times as long as a node takes to start here."""
+    return round(50 * (seconds + 5 * starts_of_a_node))
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 async def test_case_35_a_server_that_is_killed_or_frozen_is_down_and_comes_back(
     place: Place, come: Come, how: signal.Signals
@@ -208,21 +213,23 @@ async def test_cases_33_and_34_redis_or_the_node_away_cuts_no_call_and_counts_no
     await in_redis(place)
     value = await reserve(client)
     (ice,) = value["iceServers"]
-    talking = talk(place.turn, ice, packets=900, size=500)  # 18 seconds
+    packets = packets_for(6, place.started_in)
+    talking = talk(place.turn, ice, packets=packets, size=500)
     await until(client, value, state="active")
     place.redis.stop()
     await asyncio.to_thread(place.redis.start)
     await in_redis(place)
     assert code(await client.ask("read", QOS, {"resource": "/resources"})) == 200
+    assert talking.poll() is None, "the call was to outlast Redis"
     result = await wait(talking)
-    assert (result.sent, result.received) == (1800, 1800), result.said[-1500:]
+    assert (result.sent, result.received) == (2 * packets, 2 * packets), result.said[-1500:]
     shown = await until(client, value, state="active")
-    assert (shown["received"], shown["sent"]) in {(0, 0), (450_000, 450_000), (900_000, 900_000)}
+    one_way = packets * 500
+    assert (shown["received"], shown["sent"]) in {(n * one_way, n * one_way) for n in (0, 1, 2)}
 
 
-@pytest.mark.parametrize("peer", ["169.254.169.254", "10.0.0.1", "127.0.0.1", "192.168.1.1"])
 async def test_case_43_the_configuration_that_is_shipped_denies_private_peers(
-    tmp_path: Path, peer: str
+    tmp_path: Path,
 ) -> None:
     with (
         redis_running(tmp_path) as store,
@@ -232,9 +239,9 @@ async def test_case_43_the_configuration_that_is_shipped_denies_private_peers(
         client.sadd("turn/realm/localhost/secret", "s3cret")
         credential = credentials.make("s3cret", credentials.new_id(), int(time.time()) + 3600)
         ice = {"username": credential.username, "credential": credential.password}
-        talking = talk(turn, ice, packets=1, peer=peer)
-        said = (await wait(talking)).said
-        assert "403" in said or "orbidden" in said, said[-1500:]
+        for peer in ("169.254.169.254", "10.0.0.1", "127.0.0.1", "192.168.1.1"):
+            said = (await wait(talk(turn, ice, packets=1, peer=peer))).said
+            assert "403" in said or "orbidden" in said, f"{peer}: {said[-1500:]}"
 
 
 async def test_cases_26_and_27_the_second_lock_refuses_and_polices(tmp_path: Path) -> None:
@@ -246,8 +253,8 @@ async def test_cases_26_and_27_the_second_lock_refuses_and_polices(tmp_path: Pat
         client.sadd("turn/realm/localhost/secret", "s3cret")
         credential = credentials.make("s3cret", credentials.new_id(), int(time.time()) + 3600)
         ice = {"username": credential.username, "credential": credential.password}
-        talking = talk(turn, ice, packets=400, size=500)
+        talking = talk(turn, ice, packets=200, size=500)
         await until_running(turn, ice["username"], lambda number: number >= 2)
         refused = (await wait(talk(turn, ice, packets=2))).said
         assert "486" in refused or "uota" in refused, refused[-1500:]
-        assert (await wait(talking)).received < 400  # of 800, at 25 kB/s each
+        assert (await wait(talking)).received < 200  # of 400, at 25 kB/s each

@@ -19,7 +19,7 @@ from tests.node import Node, eventually
 
 from .coturn import finished, talk
 from .test_connector import QOS, VIDEO, answering_stun
-from .test_coturn import LIMIT, in_redis, place, reserve, until, until_running
+from .test_coturn import LIMIT, in_redis, packets_for, place, reserve, until, until_running
 from .test_coturn import Place as OnePlace
 
 __all__ = ["answering_stun", "place"]
@@ -110,11 +110,6 @@ async def until_rows(
         await eventually(0.2)
 
 
-def packets_for(seconds: float, starts_of_a_node: float) -> int:
-    """Of a call that lasts so long, and several times as long as a node takes to start here."""
-    return round(50 * (seconds + 5 * starts_of_a_node))
-
-
 async def state(node: Node, wish: Callable[[str], bool]) -> str:
     """What /health/ready says of the broker, once it is so."""
     said = ""
@@ -136,7 +131,7 @@ async def test_case_33_a_node_that_is_killed_in_mid_call_counts_to_the_byte_afte
         await in_redis(place)
         value = await reserve(client)
         (ice,) = value["iceServers"]
-        packets = packets_for(15, place.started_in)
+        packets = packets_for(6, place.started_in)
         talking = talk(place.turn, ice, packets=packets, size=500)
         await until(client, value, state="active")
         await asyncio.to_thread(place.node.kill)
