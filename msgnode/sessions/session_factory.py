@@ -1,11 +1,19 @@
-"""Creates sessions according to the settings: new ones, and those restored from rows."""
+"""Creates sessions: new ones, from rows, and from the state that another worker has sent.
+
+What a session holds (addresses, subscriptions) is not part of its state: workers/moving_sessions.py
+sends that beside it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+
+import msgspec
 
 from msgnode import models
-from msgnode.bus.open_requests import DEFAULT_LIMITS, RequestLimits
+from msgnode.bus.open_requests import DEFAULT_LIMITS, OpenRequests, RequestLimits
 from msgnode.core import addresses
 from msgnode.core.digest import digest
 from msgnode.core.identity import Origin, Speaker
@@ -65,3 +73,87 @@ def restored_session(settings: SessionSettings, row: models.Session) -> LiveSess
     session.has_said_who = row.identity.get("said", False)
     session.outbox.has_gap = bool(row.epoch)
     return session
+
+
+# --- sessions that change their worker ------------------------------------------------------------
+class RequestState(msgspec.Struct):
+    """Open requests: see bus/open_requests.py."""
+
+    turns_in: float
+    newer: dict[str, list[str | list[str]]]
+    older: dict[str, list[str | list[str]]]
+
+
+class SessionState(msgspec.Struct):
+    """A session's state. It has only the hash of the token, which never leaves its worker."""
+
+    id: str
+    runtime_url: str
+    token_hash: str
+    handshake: str
+    speaker: Speaker
+    bound_at: float
+    has_gap: bool
+    withdrawn: list[str]
+    proof: str = ""
+    has_said_who: bool = False
+    requests: RequestState | None = None
+    history: bytes = b""
+    invited: dict[str, bool] = {}
+    opened_at: float = 0.0  # 0: sent by a version without this field
+    orders: tuple[int, ...] = ()
+
+
+def state_of(session: LiveSession) -> SessionState:
+    """The state that another worker needs to take the session over."""
+    return SessionState(
+        session.id,
+        session.runtime_url,
+        session.token_hash,
+        session.handshake,
+        session.speaker,
+        session.bound_at,
+        session.outbox.has_gap,
+        list(session.withdrawn),
+        session.proof,
+        session.has_said_who,
+        _requests_of(session),
+        session.history(),
+        session.invited,
+        session.opened_at,
+        session.orders,
+    )
+
+
+def session_of(state: SessionState, limits: SessionLimits) -> LiveSession:
+    """Make a session in the state arriving, not yet in the routing table."""
+    session = LiveSession(
+        state.speaker,
+        state.handshake,
+        state.token_hash,
+        limits,
+        State.ARRIVING,
+        proof=state.proof,
+    )
+    if state.requests is not None:
+        dumped = state.requests
+        requests = OpenRequests.loaded(
+            limits.requests, dumped.turns_in, dumped.newer, dumped.older, perf_counter()
+        )
+        session.remember(requests)
+    session.bound_at = state.bound_at
+    session.has_said_who = state.has_said_who
+    session.outbox.has_gap = state.has_gap
+    session.withdrawn = frozenset(state.withdrawn)
+    session.history = partial(bytes, state.history)
+    session.invited = state.invited
+    session.opened_at = state.opened_at or session.opened_at
+    session.orders = state.orders
+    return session
+
+
+def _requests_of(session: LiveSession) -> RequestState | None:
+    if session.requests is None:
+        return None
+    turns_in, newer, older = session.requests.dump(perf_counter())
+    return RequestState(turns_in, dict(newer), dict(older))

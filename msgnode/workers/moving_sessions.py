@@ -16,9 +16,8 @@ from msgnode.bus.table import RoutingTable
 from msgnode.identity.service import IdentityService
 from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.rules import CloseCode
-from msgnode.sessions.serialization import SessionState, session_of, state_of
 from msgnode.sessions.session import LiveSession
-from msgnode.sessions.session_factory import SessionSettings
+from msgnode.sessions.session_factory import SessionSettings, SessionState, session_of, state_of
 from msgnode.sessions.store import SessionStore
 from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.workers.announcements import as_up

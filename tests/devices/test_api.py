@@ -10,8 +10,8 @@ import pytest
 from msgnode.devices import downstream, http
 from msgnode.devices.api import MAX_CALLS
 from msgnode.sessions.rules import CloseCode
-from msgnode.sessions.serialization import session_of, state_of
 from msgnode.sessions.session import SessionLimits
+from msgnode.sessions.session_factory import session_of, state_of
 from tests.devices.in_process import OUTBOX, Worker
 from tests.node import eventually
 

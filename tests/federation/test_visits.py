@@ -13,8 +13,8 @@ from msgnode.core.digest import digest
 from msgnode.core.errors import Forbidden, TooMany
 from msgnode.core.identity import Origin, Speaker
 from msgnode.sessions.rules import Event, State
-from msgnode.sessions.serialization import session_of, state_of
 from msgnode.sessions.session import LiveSession, SessionLimits
+from msgnode.sessions.session_factory import session_of, state_of
 from msgnode.sessions.visitors import VisitorLimits, Visitors
 
 HOME, AWAY = "a.example", "b.example"

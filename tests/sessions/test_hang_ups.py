@@ -17,9 +17,8 @@ from msgnode.core.identity import Identity, Speaker
 from msgnode.sessions.hang_ups import HangUps
 from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.rules import Event, State
-from msgnode.sessions.serialization import SessionState, session_of, state_of
 from msgnode.sessions.session import MAX_INVITED, LiveSession, SessionLimits
-from msgnode.sessions.session_factory import SessionSettings
+from msgnode.sessions.session_factory import SessionSettings, SessionState, session_of, state_of
 from tests.fakes import FakeRecorder, FakeSession
 
 ALICE = Identity("https://idp.example", "s-1", "alice@example.org", expires=100.0)

@@ -11,9 +11,8 @@ from msgnode.bus.table import RoutingTable
 from msgnode.core.identity import Identity, Origin, Speaker
 from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.rules import State
-from msgnode.sessions.serialization import SessionState, session_of, state_of
 from msgnode.sessions.session import LiveSession, SessionLimits
-from msgnode.sessions.session_factory import SessionSettings
+from msgnode.sessions.session_factory import SessionSettings, SessionState, session_of, state_of
 from msgnode.sessions.store import SessionStore, _of_identity
 
 LIMITS = SessionLimits(1000, stores=True)
