@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
+from typing import Any
 from uuid import UUID
 
 from msgnode import models
@@ -29,7 +30,6 @@ from msgnode.workers.linked_worker import LinkedWorker
 from msgnode.workers.moving_sessions import MovingSessions, OwnSessions
 from msgnode.workers.network import WorkerNetwork
 from msgnode.workers.orders import post_missed
-from msgnode.workers.other_workers import LeaseWatch
 from msgnode.workers.replication import SessionCopies
 from msgnode.workers.worker_process import has_ended
 
@@ -248,3 +248,29 @@ def _holdings(keys: Sequence[UUID]) -> tuple[dict[str, dict[str, str]], dict[str
     for address, session in SubscriptionStore.load(keys):
         subscribed.setdefault(session, []).append(address)
     return owned, subscribed
+
+
+class LeaseWatch:
+    """Finds leases not renewed for `seconds` while this worker could renew its own."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._seen: dict[str, tuple[Any, float]] = {}  # epoch -> the end of its lease, since when
+        self._failed = 0
+
+    def overdue(self, leases: Mapping[str, Any], moment: float, failed: int) -> list[str]:
+        """The epochs of those leases.
+
+        Args: leases: the end of each lease by epoch, as the database has it now. moment: now.
+            failed: how often this worker could not renew its own lease; after another failure the
+            watch starts anew, because the others may have had the same problem.
+        """
+        if failed != self._failed:
+            self._failed = failed
+            self._seen.clear()
+        seen = self._seen
+        self._seen = {
+            epoch: seen[epoch] if epoch in seen and seen[epoch][0] == until else (until, moment)
+            for epoch, until in leases.items()
+        }
+        return [epoch for epoch, (_, at) in self._seen.items() if moment - at > self._seconds]

@@ -3,7 +3,8 @@ whose leases have ended: never of one that was renewed, or as late as this worke
 
 from __future__ import annotations
 
-from msgnode.workers.other_workers import LeaseWatch, OtherWorkers
+from msgnode.workers.failover import LeaseWatch
+from msgnode.workers.network import OtherWorkers
 
 
 def test_only_who_is_heard_of_nowhere_has_ended() -> None:
