@@ -21,7 +21,7 @@ from msgnode.console.runtimes import RuntimesPage
 from msgnode.console.search import search
 from msgnode.console.status_api import StatusView
 from msgnode.federation import link_keys, node_proofs
-from msgnode.federation.link_endpoint import own_node
+from msgnode.federation.link_socket import own_node
 from msgnode.federation.node_proofs import own_connection
 from msgnode.identity.provider.card_views import CARD_PATH, CardView, WebFinger
 from msgnode.identity.provider.login import Login

@@ -1,5 +1,7 @@
 """One socket of a link, dialled or accepted: its handshake, its signs of life, its end.
 
+Accepted ones come to `/federation/link`; this node's keys are published beside it.
+
 Rules
 - Each node proves by a key that counts (link_keys.py) that it is the node of its domain: it signs
   both hellos, with its role. Nothing is carried before.
@@ -12,10 +14,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
@@ -33,6 +39,8 @@ HANDSHAKE_SECONDS = 5.0
 HEARTBEAT_SECONDS, SILENCE_SECONDS = 5.0, 20.0
 LATELY_SECONDS = 2.0
 """A socket of which nothing was heard for longer gives way to any other that is proved."""
+HANDSHAKES_AT_ONCE = 100
+"""Accepted sockets of a worker that are not proved yet, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,3 +334,57 @@ class DialledSocket:
             if self._closing is not None:
                 self._closing.cancel()
             self._client.transport.abort()
+
+
+# --- the end where sockets are accepted -----------------------------------------------------------
+class LinkEndpoint:
+    """The endpoint of one worker, an ASGI application.
+
+    Args:
+        own: this node.
+        find: finds the link to a domain.
+    """
+
+    def __init__(self, own: OwnNode, find: Find) -> None:
+        self._own = own
+        self._find = find
+        self._unproved: set[LinkConnection] = set()
+
+    async def __call__(
+        self,
+        scope: dict[str, Any],
+        receive: Callable[[], Awaitable[dict[str, Any]]],
+        send: Callable[[dict[str, Any]], Awaitable[None]],
+    ) -> None:
+        """Serve one socket from its upgrade to its end."""
+        await receive()
+        self._unproved = {each for each in self._unproved if each.is_unproved}
+        is_known = protocol.SUBPROTOCOL in (scope.get("subprotocols") or ())
+        if not is_known or len(self._unproved) >= HANDSHAKES_AT_ONCE:
+            await send({"type": "websocket.close", "code": 4403})
+            return
+        await send({"type": "websocket.accept", "subprotocol": protocol.SUBPROTOCOL})
+        link = scope["extensions"]["msgnode.link"]
+        connection = LinkConnection(link, self._own, self._find)
+        self._unproved.add(connection)
+        try:
+            await link.run(connection.received)
+        finally:
+            self._unproved.discard(connection)
+            connection.lost(protocol.LinkFault(1006, ""))
+
+
+def keys_of_this_node() -> list[OwnKey]:
+    """The keys of this node, as the settings have them."""
+    return link_keys.own_keys(
+        [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS], settings.DOMAIN
+    )
+
+
+@require_safe
+@never_cache
+def own_node(request: HttpRequest) -> HttpResponse:
+    """`/.well-known/rethink-node`: the public keys of this node, 404 if it makes no links."""
+    if settings.FEDERATION == "off":
+        return HttpResponse(status=404)
+    return JsonResponse(link_keys.document(keys_of_this_node(), settings.DOMAIN, time.time()))

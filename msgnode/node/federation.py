@@ -16,8 +16,7 @@ from msgnode.core.redaction import without_tokens
 from msgnode.federation.discovery import KnownPeers
 from msgnode.federation.exchange import Store
 from msgnode.federation.held_subscriptions import Observed
-from msgnode.federation.link_endpoint import LinkEndpoint, keys_of_this_node
-from msgnode.federation.link_socket import OwnNode
+from msgnode.federation.link_socket import LinkEndpoint, OwnNode, keys_of_this_node
 from msgnode.federation.observers import Observers
 from msgnode.federation.peer import QUEUE_BYTES, QUEUE_MESSAGES, Link, LinkLimits
 from msgnode.federation.peer_session import PeerSessions

@@ -32,8 +32,7 @@ from msgnode.federation import (
     store,
 )
 from msgnode.federation.descriptor import FoundStub
-from msgnode.federation.link_endpoint import keys_of_this_node
-from msgnode.federation.link_socket import OwnNode
+from msgnode.federation.link_socket import OwnNode, keys_of_this_node
 from msgnode.federation.link_trial import Finding
 from msgnode.federation.states import IDLE, LIVE
 from msgnode.models import LegacyNetwork, Peer
