@@ -45,6 +45,7 @@ from msgnode.sandbox import pipe
 from msgnode.sessions.frame_connection import is_final
 
 from . import crossing
+from .held_subscriptions import HeldSubscriptions
 from .queue import MessageClass, PeerQueue, Waiting, class_of
 
 ASKED_SECONDS = 600.0
@@ -493,3 +494,45 @@ class PeerExchange:
                 self.counters.round_trip = self._clock() - asked.at
             self._done(one.key)
         return True
+
+
+class Idleness:
+    """Tells when the stub of a peer has been idle for long enough to stop.
+
+    A stub is needed while a message waits for the peer, a response may still come, or something is
+    subscribed there.
+
+    Args:
+        seconds: time without a message in either direction after which the stub may stop.
+        exchange: the exchange with the peer.
+        subscriptions: the subscriptions there.
+        clock: a monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        exchange: PeerExchange,
+        subscriptions: HeldSubscriptions,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._seconds = seconds
+        self._exchange = exchange
+        self._subscriptions = subscriptions
+        self._clock = clock
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the stub has something to do, or soon may."""
+        return self._exchange.is_busy or self._subscriptions.is_busy
+
+    @property
+    def until(self) -> float:
+        """When it may be over."""
+        return self._exchange.moved_at + self._seconds
+
+    def is_over(self) -> bool:
+        """Whether it was not needed for so long. Call this at `until`."""
+        if self.is_needed:
+            self._exchange.moved()
+        return self._clock() >= self.until

@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -44,7 +43,7 @@ from msgnode.sandbox.pipe import (
 )
 from msgnode.sandbox.process import STARTS_AT_ONCE, SandboxLimits, SandboxProcess
 
-from .exchange import NotCarried, PeerExchange, Store
+from .exchange import Idleness, NotCarried, PeerExchange, Store
 from .held_subscriptions import HeldSubscriptions, Observed, WriterSubscriptions
 from .peer_session import KeptSession, PeerSessions
 from .queue import PeerQueue
@@ -654,45 +653,3 @@ class PeerLink:
         elif event is not None:
             self._happens(event)
         self._look()
-
-
-class Idleness:
-    """Tells when the stub of a peer has been idle for long enough to stop.
-
-    A stub is needed while a message waits for the peer, a response may still come, or something is
-    subscribed there.
-
-    Args:
-        seconds: time without a message in either direction after which the stub may stop.
-        exchange: the exchange with the peer.
-        subscriptions: the subscriptions there.
-        clock: a monotonic clock, in seconds.
-    """
-
-    def __init__(
-        self,
-        seconds: float,
-        exchange: PeerExchange,
-        subscriptions: HeldSubscriptions,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._seconds = seconds
-        self._exchange = exchange
-        self._subscriptions = subscriptions
-        self._clock = clock
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether the stub has something to do, or soon may."""
-        return self._exchange.is_busy or self._subscriptions.is_busy
-
-    @property
-    def until(self) -> float:
-        """When it may be over."""
-        return self._exchange.moved_at + self._seconds
-
-    def is_over(self) -> bool:
-        """Whether it was not needed for so long. Call this at `until`."""
-        if self.is_needed:
-            self._exchange.moved()
-        return self._clock() >= self.until

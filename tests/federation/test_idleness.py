@@ -10,10 +10,9 @@ import psutil
 import pytest
 from websockets.asyncio.server import ServerConnection
 
-from msgnode.federation.exchange import ASKED_SECONDS, PeerExchange
+from msgnode.federation.exchange import ASKED_SECONDS, Idleness, PeerExchange
 from msgnode.federation.held_subscriptions import HeldSubscriptions
 from msgnode.federation.monitoring import STUCK_SECONDS, PeerAlarms
-from msgnode.federation.peer import Idleness
 from msgnode.federation.queue import PeerQueue
 
 from .links import THEIRS, A, B, Played, linked
