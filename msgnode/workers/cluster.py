@@ -70,7 +70,7 @@ class Cluster:
         arrivals = ArrivalChecks(own.manager, identities, self.orders)
         moving = MovingSessions(own, network, arrivals)
         copies = SessionCopies(
-            transport, self, names, network.interest, renewal, remotes, moving.leave
+            transport, self, names, network.interest, renewal, remotes, moving.make_remote
         )
         self.failover = Failover(network, lease, copies, moving, own, raise_alarm)
         self.moves = Handover(
@@ -99,7 +99,7 @@ class Cluster:
         answer_lookups(network.rpc, identities.logged_in.find)
         remotes.on_entered.append(identities.remote_entered)
         remotes.on_left.append(identities.remote_left)
-        transport.heard_by.update(
+        transport.handlers.update(
             {CheckSocket: self._check_socket, SocketChecked: self._socket_checked}
         )
         self._remotes = remotes

@@ -55,7 +55,7 @@ class CounterSync:
         self._unsaid: dict[str, _Pending] = {}
         for rates in shared.values():
             rates.share()
-        transport.heard_by[CounterReport] = self._heard
+        transport.handlers[CounterReport] = self._heard
 
     async def run(self) -> None:
         """Run until cancelled."""

@@ -3,7 +3,7 @@
 A runtime may reconnect to any worker; its session then moves there:
 
     receiver                              giver                             others that send there
-    asks who has it (homes.py)     ->     is told to: from now on the receiver hears of it
+    asks who has it (homes.py)     ->     answers, and announces every change from now on
     RequestSession                 ->     closes the socket (4409), waits for its writes
                                    <-     TransferBegin, then its queue as frames
     (has processed these)          ->     makes it a remote session; SessionMoved   ->   send to the
@@ -11,6 +11,23 @@ A runtime may reconnect to any worker; its session then moves there:
                                           passes on what was under way             <-   BarrierAck
                                    <-     TransferEnd
     appends what has waited, answers the runtime 200, then the queue, then a gap if there is one
+
+From the runtime's frame to its answer, while others send to it:
+
+    1  sessions/handshake.py       SessionHandshake._reopen
+         finds the session by its token, if need be once the other workers were asked. Meanwhile the
+         frame waits (Pending), and again until `SessionLocator.here` has had the session brought
+    2  workers/homes.py            Homes.find_runtime
+         asks the workers at which the directory has sessions of the runtime
+    3  workers/handover.py         Handover.fetch, _give, _arrives, _ends
+         as drawn above: `fetch`, `_arrives` and `_ends` at the receiver, `_give` at the giver
+    4  workers/moving_sessions.py  MovingSessions.quiet, pack, make_remote, unpack, welcome
+         the session in the other rooms: with its addresses, subscriptions, requests and row. From
+         `quiet` on what comes for it is queued at the giver, from `make_remote` on passed on
+    5  workers/remote_sessions.py  RemoteSession.deliver, forward
+         what it is for everybody who sends to it at another worker; `_moved` changes its worker
+    6  sessions/manager.py         SessionManager.release, adopt, resume, stored
+         its states: leaving at the giver; arriving, detached, resuming and open at the receiver
 
 Rules
 - `TransferBegin` carries the state; the queue follows as frames. Then the giver replaces its
@@ -133,7 +150,7 @@ class Handover:
         self._wanted: dict[str, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         transport.on_down.append(self.link_broke)
-        transport.heard_by.update(self._hear())
+        transport.handlers.update(self._hear())
 
     # --- receiving --------------------------------------------------------------------------------
 
@@ -335,7 +352,7 @@ class Handover:
             other.out.put(TransferEnd(session_id, [], has_ended=True))
             return
         has_missed = self._host.has_gap(session_id) and not had_gap  # since its state was sent
-        told = self._host.leave(session_id, other)
+        told = self._host.make_remote(session_id, other)
         moved = SessionMoved([session_id], other.epoch)
         self._transport.tell_some(told, moved)
         settled = self._transport.heard()
@@ -399,7 +416,7 @@ class ArrivingFrames:
         self._moves = moves
         self._behind: set[str] = set()
         transport.on_down.append(lambda other: self._behind.clear())  # it is told again
-        transport.heard_by.update(self._hear())
+        transport.handlers.update(self._hear())
 
     def _hear(self) -> dict[type[LinkMessage], Callable[[LinkedWorker, Any], None]]:
         """The handlers of messages from other workers, by type."""

@@ -98,8 +98,8 @@ class Homes:
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[dict[str, list[str]]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        transport.heard_by[NamesRequest] = self._asked_by
-        transport.heard_by[NamesResponse] = self._answered_by
+        transport.handlers[NamesRequest] = self._asked_by
+        transport.handlers[NamesResponse] = self._answered_by
 
     async def stop(self) -> None:
         """Stop asking."""

@@ -55,7 +55,7 @@ class Links:
         raise_alarm: takes kind, subject and text.
 
     Attributes:
-        heard: the handlers of messages from other workers, by type.
+        handlers: the handlers of messages from other workers, by type.
         on_down: called with a worker that is no longer heard of; its sessions may return with it.
         changes: rises with each message to others; barriers name it as their mark.
         is_ready: whether this worker accepts sessions.
@@ -71,7 +71,7 @@ class Links:
         snapshot: Snapshot,
         raise_alarm: Callable[[str, str, str], None],
     ) -> None:
-        self.heard: dict[type[LinkMessage], Callable[[LinkedWorker, Any], None]] = {}
+        self.handlers: dict[type[LinkMessage], Callable[[LinkedWorker, Any], None]] = {}
         self.on_down: list[Callable[[LinkedWorker], None]] = []
         self.changes = 0
         self.is_ready = False
@@ -254,7 +254,7 @@ class Links:
 
     def _pass_on(self, other: LinkedWorker, message: protocol.AnyMessage) -> None:
         with FAULTS.kept_to("worker link"):
-            self.heard[type(message)](other, message)
+            self.handlers[type(message)](other, message)
 
     def _noticed(self, other: LinkedWorker) -> None:
         text = f"Messages of the worker {other.name} were lost on the way and are asked for again."

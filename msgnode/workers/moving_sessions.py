@@ -125,22 +125,19 @@ class MovingSessions:
             left = self._store.left(session, other.name, other.epoch)
             await asyncio.wait([left], timeout=seconds)
 
-    def leave(self, session_id: str, other: LinkedWorker) -> list[str]:
-        """Make a session one of another worker's, which it was handed to or which took it.
+    def make_remote(self, session_id: str, other: LinkedWorker) -> list[str]:
+        """Replace a session by one of another worker, which it was handed to or which took it.
+
+        From now on what comes for it is passed on to that worker.
 
         Returns:
             The workers that know of it.
         """
         remote = self._remotes.begin(session_id, other)
         told = self._announcements.handed_over(session_id)
-        self._send_off(session_id, remote)
-        return told
-
-    def _send_off(self, session_id: str, remote: RemoteSession) -> None:
-        """Replace the session by a remote one."""
         session = self._sessions.sessions.get(session_id)
         if session is None:
-            return
+            return told
         remote.runtime_url = session.runtime_url
         remote.token_hash = session.token_hash
         remote.speaker = session.speaker
@@ -155,6 +152,7 @@ class MovingSessions:
         self._allocation.hand_off(session_id)
         self._subscriptions.hand_off(session_id)
         self._identities.session_went(remote)
+        return told
 
     # --- coming -----------------------------------------------------------------------------------
 

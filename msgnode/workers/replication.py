@@ -60,7 +60,7 @@ class TableReplicator:
         self._names = names
         self._announcements = announcements
         self._rivals = rivals
-        transport.heard_by.update({EntriesOwed: self._owes_entries, Unwatch: self._unwatched})
+        transport.handlers.update({EntriesOwed: self._owes_entries, Unwatch: self._unwatched})
         table.observe(self)
 
     def entered(self, session: Listener) -> None:
@@ -152,7 +152,7 @@ class SessionCopies:
         self._hand_off = hand_off
         self._old: dict[str, set[str]] = {}  # epoch -> sessions its snapshot has not named yet
         transport.on_down.append(remotes.resume)
-        transport.heard_by.update(self._hear())
+        transport.handlers.update(self._hear())
 
     def _hear(self) -> dict[type[LinkMessage], Callable[[LinkedWorker, Any], None]]:
         """The handlers of messages from other workers, by type."""

@@ -59,8 +59,8 @@ class WorkerRpc:
         self._asked: dict[tuple[str, bytes], asyncio.Task[Answers]] = {}
         self._answering: set[asyncio.Task[None]] = set()
         self._called: set[asyncio.Task[None]] = set()
-        transport.heard_by[RpcRequest] = self._asked_by
-        transport.heard_by[RpcResponse] = self._answered_by
+        transport.handlers[RpcRequest] = self._asked_by
+        transport.handlers[RpcResponse] = self._answered_by
 
     def begin(self) -> None:
         """Accept queries of other threads from now on. On the event loop."""

@@ -54,7 +54,7 @@ class LinkTransport:
         takes: whether other workers may hand sessions over to this one.
         hears_all: whether all that the others say of their sessions comes; else one may have told
             its runtime that it listens, while this worker does not know it.
-        heard_by: the handlers of messages from other workers, by type.
+        handlers: the handlers of messages from other workers, by type.
         on_down: called with a worker that is no longer heard of; its sessions may return with it.
         missed: the sessions that miss frames, of workers that have ended; they are yet to be told.
     """
@@ -79,7 +79,7 @@ class LinkTransport:
         self.missed: set[str] = set()
         self.inbox = Inbox(layer, me.name, secret, alarms.raise_alarm, alarms.clear_alarm)
         self.links = Links(self.inbox, me.epoch, timeout, link_bytes, snapshot, alarms.raise_alarm)
-        self.heard_by = self.links.heard
+        self.handlers = self.links.handlers
         self.on_down = self.links.on_down
         self.node = self.inbox.node
         self._may_serve = may_serve
@@ -202,7 +202,10 @@ class LinkTransport:
         return future
 
     def heard(self) -> asyncio.Future[None] | None:
-        """A future for when the workers that `tell_some` has told something have processed it."""
+        """A future for when the workers that `tell_some` has told something have processed it.
+
+        What they had sent here before they knew has come by then, too: `BarrierAck` (protocol.py).
+        """
         up = self._up()
         return acknowledged_by(
             [(other, other.told) for other in up if other.is_ready and other.settled < other.told]

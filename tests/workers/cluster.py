@@ -117,7 +117,7 @@ class Fellow:
         )
         TableReplicator(self.table, self.transport, self.names, self.announcements, remotes.rivals)
         self.copies = SessionCopies(
-            self.transport, self, self.names, self.interest, self.renewal, remotes, self.leave
+            self.transport, self, self.names, self.interest, self.renewal, remotes, self.make_remote
         )
         self.rates = Rates()
         self.counts = CounterSync(self.transport, {"test": self.rates})
@@ -276,7 +276,7 @@ class Fellow:
     async def store_left(self, session_id: str, other: LinkedWorker, seconds: float) -> None:
         """There is no database here."""
 
-    def leave(self, session_id: str, other: LinkedWorker) -> list[str]:
+    def make_remote(self, session_id: str, other: LinkedWorker) -> list[str]:
         remote = self.remotes.begin(session_id, other)
         told = self.announcements.handed_over(session_id)
         session = self.sessions.pop(session_id)

@@ -143,7 +143,7 @@ def test_what_waits_for_a_link_that_stays_behind_is_bounded() -> None:
     """Counters that were forgotten to make room do not pile up there."""
     out = SimpleNamespace(stream=1, has_room=False)
     there = {"e": SimpleNamespace(is_up=True, out=out)}
-    transport = SimpleNamespace(others=there, heard_by={})
+    transport = SimpleNamespace(others=there, handlers={})
     rates = Rates(max_keys=10)
     told = counter_sync.CounterSync(transport, {"test": rates})  # type: ignore[arg-type]
     for number in range(counter_sync.MAX_PER_BATCH * 3):
