@@ -16,6 +16,7 @@ Rules
   else is checked by crossing.py; refused messages are counted and change nothing.
 - Messages of a peer that claim to be from this domain are counted separately: as `returned` if this
   node has sent them there, else as `spoofed`.
+- A stub that has had nothing to do for long enough is needed no more (Idleness).
 """
 
 from __future__ import annotations
@@ -340,7 +341,7 @@ class PeerExchange:
                 self._refuse(each.one.message, Unavailable(text))
 
     def send_again(self, text: str) -> None:
-        """Send stored messages again that may have been lost with a socket.
+        """Queue stored messages again, at the head, that may have been lost with a socket.
 
         The others are left alone: the session may continue, and their response still come.
         """

@@ -6,12 +6,28 @@ What happens to a peer, and what follows, is a table (states.py). Rules
 - The stub's reports set its state; its other messages are carried if the exchange admits them.
 - Neither sandbox nor socket is read faster than the node can carry messages.
 - One timer does whatever time itself brings: it is set for the first thing that is due.
+- There are two sessions: the peer's at this node, which outlives stubs (peer_session.py), and this
+  node's at the peer, which the stub opens (`SessionWatch` in states.py).
+- `Link` is whatever leads to a peer: a stub (PeerLink), a socket between two nodes of this software
+  (linked_peer.py), a gateway (legacy/link.py).
 
-When its sandbox ends, whatever the reason (PeerLink.run)
-- Requests that the stub had taken are answered 503; stored ones go back to the head of the queue,
-  or are set aside after three attempts (exchange.fail_asked).
-- What is queued waits as long as its class may; then a request is answered 504 (queue.py).
-- The next sandbox starts after a pause, or with the next message if it was not needed (states.py).
+A sandbox ends while requests are under way:
+
+    1  sandbox/process.py          SandboxProcess._wait
+         what the stub has written is read first, unless it was killed: then that counts no more
+    2  federation/peer.py          PeerLink._serve_once
+         its sockets are closed, which by itself loses nothing; the peer's session here stays
+    3  federation/exchange.py      PeerExchange.fail_asked
+         requests that the stub had taken are answered 503; stored ones are kept (`send_again`), or
+         set aside after three attempts; updates and responses that it had taken may be lost
+    4  federation/queue.py         PeerQueue.put_first
+         those that are kept wait again, before what was queued meanwhile; of that a request that
+         has waited for 10 s is answered 504
+    5  federation/peer_session.py  KeptSession.say
+         each answer is carried as one of the peer, and so finds who has asked, at any worker
+    6  federation/states.py        TABLE
+         the peer is `waiting`, and the next sandbox starts after a pause; or it is `idle` if its
+         stub was not needed. The session there is then a new one: all is subscribed there again
 """
 
 from __future__ import annotations
@@ -190,7 +206,7 @@ class PeerLink:
         self.last_error = ""
         self._session = KeptSession(opener, peer, self._outgoing, self._session_closed)
         kind = peer.kind
-        at_peer = (peer.domain, peer.runtime_url, self._post)
+        at_peer = (peer.domain, peer.url_there, self._post)
         writers = WriterSubscriptions(*at_peer, kind.list_field, kind.learns)
         self.writers = writers if kind.routes_to_known_only else None
         self.exchange = PeerExchange(
@@ -607,7 +623,7 @@ class PeerLink:
             self.exchange.moved()
             self._set_timer()
             return
-        of_peer = read_status(message, f"{self.peer.runtime_url}/status")
+        of_peer = read_status(message, f"{self.peer.url_there}/status")
         if of_peer is not None:
             if of_peer.value == GAP:
                 self.subscriptions.suspect()

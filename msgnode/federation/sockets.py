@@ -234,7 +234,7 @@ class StubSockets:
         self._drop(said.ws, "", said.code if said.code in range(3000, 5000) else 1000)
 
     async def end(self) -> None:
-        """Close all."""
+        """Close all; none counts as lost, because the stub has ended with them."""
         self._is_ending = True
         await self.requests.end()
         tasks = list(self._tasks.values())

@@ -30,8 +30,8 @@ class PeerStub:
 
     Attributes:
         domain: the peer's domain.
-        stub_url: the runtime URL of its session here.
-        runtime_url: this node's runtime URL there.
+        stub_url: the runtime URL of the peer's session here (peer_session.py).
+        url_there: the runtime URL of this node's session there, which the stub opens.
         digest, source, configuration: of its stub.
         hosts: the hosts that the stub may connect to.
         kind: the kind of node that it leads to.
@@ -40,7 +40,7 @@ class PeerStub:
 
     domain: str
     stub_url: str
-    runtime_url: str
+    url_there: str
     digest: str
     source: str
     configuration: dict[str, Any]
@@ -51,7 +51,7 @@ class PeerStub:
     @property
     def vouched_for(self) -> VouchedFor | None:
         """Whose a message is, as its node says; None if that is not believed."""
-        own = addresses.parse(self.runtime_url).home
+        own = addresses.parse(self.url_there).home
         return partial(crossing.vouched_for, own=own, peer=self.domain) if self.vouches else None
 
 
@@ -72,7 +72,7 @@ async def load(
         OSError: it does not start.
     """
     await sandbox.start()
-    configuration = {**stub.configuration, "runtimeURL": stub.runtime_url}
+    configuration = {**stub.configuration, "runtimeURL": stub.url_there}
     sandbox.send(pipe.load(stub.source, stub.stub_url, configuration))
     ended = asyncio.ensure_future(sandbox.ended())
     loading = asyncio.ensure_future(loaded.wait())

@@ -248,6 +248,22 @@ async def test_a_failure_of_ours_at_what_it_says_ends_it_though_it_goes_on_writi
     assert "failed" in await one.end()
 
 
+async def test_what_one_wrote_before_it_ended_is_taken_unless_it_was_killed() -> None:
+    """Else a request would be answered 503 whose response was there already."""
+    line = '{"op":"message","message":{}}'
+    ends = Watched(command=[sys.executable, "-c", f"print('{line}\\n' * 100, end='')"])
+    await ends.start()
+    assert "ended with 0" in await ends.end()
+    assert ends.queue.qsize() == 100
+    killed = writing(f"print('{line}\\n' * 6000, end='')")
+    await killed.start()
+    await killed.message()
+    killed.kill("the test is over")
+    taken = killed.queue.qsize()
+    await killed.end()
+    assert killed.queue.qsize() == taken < 5_000
+
+
 async def test_case_25_a_line_that_is_forged_is_what_the_stub_could_have_posted_anyway() -> None:
     one = writing('print(\'{"op":"message","message":{"from":"mn:/session"}}\', flush=True)')
     await one.start()
