@@ -1,5 +1,6 @@
 """The packages as they are drawn: the page shows the imports there are, none goes in a circle. And
-limits of what a reader takes in at once: files, functions, constructors, modules of a few lines.
+limits of what a reader takes in at once: files, functions, constructors, modules of a few lines,
+walks through several files.
 
 Small modules stand in a list, each with its reason: who joins one takes it out.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 import warnings
@@ -23,6 +25,7 @@ pytestmark = pytest.mark.xdist_group("architecture")  # all of the source is par
 MAX_LINES, MANY_LINES = 700, 400  # of a file: refused, warned of
 MAX_FUNCTION, MAX_COMPLEXITY = 60, 15  # lines without the docstring
 MAX_PARAMETERS = 8  # of a constructor
+MAX_FILES, WALKS = 6, 3  # of a walk: "    1  room/file.py   Class.method, method" at a file's head
 MIN_MODULE = 60  # lines of a module that one other of its package imports, and nobody else
 
 SMALL_MODULES = {
@@ -98,6 +101,21 @@ def test_no_small_module_serves_one_other_but_with_a_reason_or_in_the_list() -> 
                 small.add(name)
     listed = SMALL_MODULES.keys()
     assert small == listed, _says(listed - small) or "join it with the module that imports it"
+
+
+def test_a_walk_leads_through_few_files_to_what_is_in_them() -> None:
+    step = re.compile(r"^    \d  ([\w/]+\.py) +(\w[\w., ]*)$", re.MULTILINE)
+    walks = {file: found for file, text in _sources().items() if (found := step.findall(text))}
+    assert len(walks) == WALKS
+    there = {(file, name) for file, name, _ in _functions()}
+    for walk in walks.values():
+        assert len({file for file, _ in walk}) <= MAX_FILES
+        for file, names in ((f"msgnode/{file}", names.split(", ")) for file, names in walk):
+            within = names[0].rpartition(".")[0]
+            for name in names:
+                full = name if "." in name or not within else f"{within}.{name}"
+                is_value = re.search(rf"^{name}\b.* = ", _sources()[file], re.MULTILINE)
+                assert (file, full) in there or is_value, f"{file} {full}"
 
 
 def test_the_page_shows_the_imports_there_are() -> None:
