@@ -165,7 +165,7 @@ class Guests:
             if guest is not None and name not in guest.tried and len(guest.tried) >= MAX_TRIES:
                 self.steps["refused"] += 1
                 raise Forbidden("This session has tried too many invitations.")
-            raise self._asked(session, name, message.recipients[0])
+            raise self._look_up(session, name, message.recipients[0])
         rights = [each for each in guest.rights if each.ends > now]
         if rights and all(self._is_covered(to, message, rights) for to in message.recipients):
             return True
@@ -225,18 +225,18 @@ class Guests:
         named = (*asked.exact, *asked.optional)
         return all(any(each.covers(address) for each in rights) for address in named)
 
-    def _asked(self, session: Listener, name: str, to: str) -> Pending:
+    def _look_up(self, session: Listener, name: str, to: str) -> Pending:
         """Look up, and accept if a name is given. Raises Unavailable."""
         key = (session.id, name)
         if why := self._unknown.get(key):
             raise Unavailable(why)
         asking = self._asking.get(key)
         if asking is None:
-            asking = asyncio.ensure_future(self._find(key, session, to))
+            asking = asyncio.ensure_future(self._accept_and_read(key, session, to))
             self._asking[key] = asking
         return waiting_for("Whether the session was invited", asking)
 
-    async def _find(self, key: _Key, session: Listener, to: str) -> None:
+    async def _accept_and_read(self, key: _Key, session: Listener, to: str) -> None:
         id_, name = key
 
         def find() -> tuple[bool, list[Right]]:

@@ -132,16 +132,16 @@ class Handover:
         remotes: RemoteSessions,
         announcements: Announcements,
         leaving: set[str],
-        host: MovingSessions,
-        successor: Failover,
+        moving: MovingSessions,
+        failover: Failover,
         limit: int,
         return_paths: ReturnPaths,
     ) -> None:
         self._transport = transport
         self._remotes = remotes
         self._announcements = announcements
-        self._host = host
-        self._successor = successor
+        self._moving = moving
+        self._failover = failover
         self._seconds = transport.timeout
         self._limit = limit
         self._return_paths = return_paths
@@ -172,16 +172,16 @@ class Handover:
             wanted = self._wanted.setdefault(session_id, asyncio.get_running_loop().create_future())
             is_settled = session_id not in self._arrivals and session_id not in self._leaving
             if remote is not None and is_settled:
-                if not remote.worker.is_up or self._successor.has_died(remote.worker):
+                if not remote.worker.is_up or self._failover.has_died(remote.worker):
                     self._wanted.pop(session_id, None)
-                    await self._successor.take_over([], [session_id])
+                    await self._failover.take_over([], [session_id])
                     await asyncio.sleep(_TRY_AGAIN)
                     continue
                 remote.worker.out.put(RequestSession(session_id))
             done, _ = await asyncio.wait([wanted], timeout=self._seconds)
             if not done:
                 self._wanted.pop(session_id, None)
-                await self._successor.take_over([], [session_id])
+                await self._failover.take_over([], [session_id])
 
     def is_moving(self, session_id: str) -> bool:
         """Whether a session is on its way to this worker, or to another one that may have it.
@@ -189,7 +189,7 @@ class Handover:
         Not if it has left and the giver waits for that to be acknowledged: what its new worker says
         of it is not said again.
         """
-        is_leaving = session_id in self._leaving and self._host.is_here(session_id)
+        is_leaving = session_id in self._leaving and self._moving.is_here(session_id)
         return is_leaving or session_id in self._arrivals
 
     def take(self, other: LinkedWorker, session_id: str, message: AnyFrame) -> bool:
@@ -225,7 +225,7 @@ class Handover:
         """Handle a response for a session that is not here."""
         arrival = self._arrivals.get(session_id)
         remote = self._remotes.by_id.get(session_id)
-        if arrival is not None and self._host.has_asked(arrival.session, response):
+        if arrival is not None and self._moving.has_asked(arrival.session, response):
             (arrival.put if other is arrival.giver else arrival.hold)(frame)
         elif arrival is None and remote is not None:
             remote.deliver_response(frame, response)
@@ -238,14 +238,14 @@ class Handover:
             TransferBegin: self._arrives,
             TransferEnd: self._ends,
             SessionMoved: self._moved,
-            Goodbye: lambda other, _: self._successor.left(other),
+            Goodbye: lambda other, _: self._failover.left(other),
         }
 
     def _arrives(self, other: LinkedWorker, message: TransferBegin) -> None:
         session_id = message.session
         self._announcements.taken_in(session_id, {*message.told, other.epoch})
         remote = self._remotes.by_id.pop(session_id, None)
-        session = self._host.unpack(message.state, remote)
+        session = self._moving.unpack(message.state, remote)
         arrival = self._arrivals[session_id] = _IncomingSession(session, other, self._limit)
         session.deliver = arrival.hold
 
@@ -254,7 +254,7 @@ class Handover:
             self._return_paths.remember(path, message.session)
         self._has_arrived(message.session)
         if message.has_ended:
-            self._host.end_arrived(message.session)
+            self._moving.end_arrived(message.session)
 
     def _has_arrived(self, session_id: str) -> None:
         arrival = self._arrivals.pop(session_id, None)
@@ -264,9 +264,9 @@ class Handover:
         session.deliver = arrival.put
         for frame in arrival.early:
             session.deliver(frame)
-        self._host.welcome(session)
+        self._moving.welcome(session)
         if arrival.has_gap or not arrival.giver.is_up:
-            self._host.missed(session_id)
+            self._moving.missed(session_id)
         self._settle(session_id)
 
     def _moved(self, other: LinkedWorker, message: SessionMoved) -> None:
@@ -323,12 +323,12 @@ class Handover:
             await asyncio.sleep(_LOOK_INTERVAL)
 
     async def _give(self, session_id: str, other: LinkedWorker) -> None:
-        if session_id in self._leaving or not self._host.is_here(session_id):
+        if session_id in self._leaving or not self._moving.is_here(session_id):
             other.out.put(RequestRefused(session_id))
             return
         self._leaving.add(session_id)
         try:
-            await self._host.quiet(session_id, self._seconds / 2)
+            await self._moving.quiet(session_id, self._seconds / 2)
             await self._send(session_id, other)
         finally:
             self._leaving.discard(session_id)
@@ -336,8 +336,8 @@ class Handover:
 
     async def _send(self, session_id: str, other: LinkedWorker) -> None:
         """Send a session that is quiet, with what waits for it."""
-        had_gap = self._host.has_gap(session_id)
-        state = self._host.pack(session_id)
+        had_gap = self._moving.has_gap(session_id)
+        state = self._moving.pack(session_id)
         if state is None:
             other.out.put(RequestRefused(session_id))
             return
@@ -346,13 +346,13 @@ class Handover:
             if other.is_up:  # what it has of the session is all that will come
                 other.out.put(TransferEnd(session_id, []))
                 other.out.put(LostFrames([session_id]))
-            self._host.keep(session_id, other)
+            self._moving.keep(session_id, other)
             return
-        if not self._host.is_here(session_id):
+        if not self._moving.is_here(session_id):
             other.out.put(TransferEnd(session_id, [], has_ended=True))
             return
-        has_missed = self._host.has_gap(session_id) and not had_gap  # since its state was sent
-        told = self._host.make_remote(session_id, other)
+        has_missed = self._moving.has_gap(session_id) and not had_gap  # since its state was sent
+        told = self._moving.make_remote(session_id, other)
         moved = SessionMoved([session_id], other.epoch)
         self._transport.tell_some(told, moved)
         settled = self._transport.heard()
@@ -381,12 +381,12 @@ class Handover:
             await has_come
         if other.out.stream != stream:
             return False
-        await self._host.store_left(session_id, other, self._seconds / 2)
+        await self._moving.store_left(session_id, other, self._seconds / 2)
         return await self._send_queue(session_id, other, stream)
 
     async def _send_queue(self, session_id: str, other: LinkedWorker, stream: int) -> bool:
         """Send what waits for a session now; False if the link broke, or has no room."""
-        while (frame := self._host.next_frame(session_id)) is not None:
+        while (frame := self._moving.next_frame(session_id)) is not None:
             await other.room()
             if other.out.stream != stream or not other.out.put_frame(session_id, frame):
                 return False

@@ -71,7 +71,7 @@ class WorkerNetwork:
             self.interest, self.names, self.remotes, transport, self.homes.look_for
         )
         self.replicator = TableReplicator(
-            table, transport, self.names, self.announcements, self.remotes.rivals
+            table, transport, self.names, self.announcements, self.remotes.contested
         )
 
     @property

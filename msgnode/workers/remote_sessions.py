@@ -2,7 +2,7 @@
 
 Which of them are there is decided by the announcements of their workers (replication.py) and by the
 names that are watched here (interest.py). Two workers may give one address to two sessions before
-they hear of each other. `Rivals` decides whose it is in the meantime:
+they hear of each other. `ContestedAddresses` decides whose it is in the meantime:
 - The database's unique commit decides an allocated address: what another worker announces as held,
   a session here no longer holds. Of two announced by others the later one counts, and once it
   releases the address the other.
@@ -171,14 +171,14 @@ class RemoteSessions:
 
     Attributes:
         by_id: all of them.
-        rivals: decides if two of them hold an address for a moment.
+        contested: decides if two of them hold an address for a moment.
         on_entered: called with a session that is new or whose speaker has changed.
         on_left: called with a session that has left the table.
     """
 
     def __init__(self, table: RoutingTable) -> None:
         self.by_id: dict[str, RemoteSession] = {}
-        self.rivals = Rivals(table)
+        self.contested = ContestedAddresses(table)
         self.on_entered: list[Callable[[Listener], None]] = []
         self.on_left: list[Callable[[Listener], None]] = []
         self._table = table
@@ -198,7 +198,7 @@ class RemoteSessions:
         there: dict[Listener | None, None] = dict.fromkeys(table.subscribers(name))
         there.update(dict.fromkeys(table.runtimes.get(name, ())))
         there[table.owners.get(name)] = there[table.learned.get(name)] = None
-        there.update(dict.fromkeys(self.rivals.at(name)))
+        there.update(dict.fromkeys(self.contested.at(name)))
         for each in there:
             if isinstance(each, RemoteSession):
                 yield each
@@ -219,9 +219,9 @@ class RemoteSessions:
             The session of this worker that has lost its ownership of the address by that, if any.
         """
         if layer is Layer.OWNED:
-            return self.rivals.own(session, name)
+            return self.contested.own(session, name)
         if layer is Layer.LEARNED:
-            self.rivals.learn(session, name)
+            self.contested.learn(session, name)
         else:
             session.subscribed.add(name)
             self._table.subscribe(name, session)
@@ -230,9 +230,9 @@ class RemoteSessions:
     def take_from(self, session: RemoteSession, layer: Layer, name: str) -> None:
         """Remove a session from a name in a layer of the table."""
         if layer is Layer.OWNED:
-            self.rivals.disown(session, name)
+            self.contested.disown(session, name)
         elif layer is Layer.LEARNED:
-            self.rivals.unlearn(session, name)
+            self.contested.unlearn(session, name)
         else:
             session.subscribed.discard(name)
             self._table.unsubscribe(name, session)
@@ -241,7 +241,7 @@ class RemoteSessions:
         """Remove a session, with all it holds."""
         self.by_id.pop(session.id, None)
         for address in tuple(session.owned):
-            self.rivals.disown(session, address)
+            self.contested.disown(session, address)
         for address in session.subscribed:
             self._table.unsubscribe(address, session)
         self.forget_learned(session)
@@ -254,7 +254,7 @@ class RemoteSessions:
     def forget_learned(self, session: RemoteSession) -> None:
         """Remove what a session has learned, which ends with its worker."""
         for address in tuple(session.learned):
-            self.rivals.unlearn(session, address)
+            self.contested.unlearn(session, address)
 
     def resume(self, other: LinkedWorker) -> None:
         """Release those who wait for readers of a worker that is down."""
@@ -274,7 +274,7 @@ class Remote(Listener, Protocol):
     learned: set[str]
 
 
-class Rivals:
+class ContestedAddresses:
     """Decides whose an address is while sessions of two workers hold it; one per worker."""
 
     def __init__(self, table: RoutingTable) -> None:

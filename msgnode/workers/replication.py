@@ -38,7 +38,7 @@ from .protocol import (
     SnapshotEnds,
     Unwatch,
 )
-from .remote_sessions import RemoteSession, RemoteSessions, Rivals, is_probe
+from .remote_sessions import ContestedAddresses, RemoteSession, RemoteSessions, is_probe
 from .transport import LinkTransport
 
 _KINDS = {Layer.OWNED: HOLDS, Layer.SUBSCRIBED: LISTENS, Layer.LEARNED: SPEAKS}
@@ -53,13 +53,13 @@ class TableReplicator:
         transport: LinkTransport,
         names: OwnNames,
         announcements: Announcements,
-        rivals: Rivals,
+        contested: ContestedAddresses,
     ) -> None:
         self._table = table
         self._transport = transport
         self._names = names
         self._announcements = announcements
-        self._rivals = rivals
+        self._contested = contested
         transport.handlers.update({EntriesOwed: self._owes_entries, Unwatch: self._unwatched})
         table.observe(self)
 
@@ -108,11 +108,11 @@ class TableReplicator:
             self._names.left((address,))
         if layer is Layer.LEARNED:
             if holds and before is not None:
-                self._rivals.contest(address, before, session)
+                self._contested.contest(address, before, session)
             elif not holds:
-                self._rivals.give_in(address, session)
+                self._contested.give_in(address, session)
         elif layer is Layer.OWNED and not holds:
-            self._rivals.fall_back(address)
+            self._contested.fall_back(address)
 
     def _owes_entries(self, other: LinkedWorker, message: EntriesOwed) -> None:
         other.owes_entries = message.is_owed

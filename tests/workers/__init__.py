@@ -1,7 +1,7 @@
 """Several workers of one node.
 
-- test_window, test_linked_worker, test_lease, test_orders, test_other_workers, test_rivals: one
-  part each
+- test_window, test_linked_worker, test_lease, test_orders, test_other_workers,
+  test_contested_addresses: one part each
 - test_cluster, test_homes, test_interest, test_rpc, test_counter_sync, test_identity_lookup:
   several workers in one process (cluster.py) over a real Redis, or a channel layer that loses and
   refuses

@@ -115,7 +115,9 @@ class Fellow:
         self.renewal = InterestRenewal(
             self.interest, self.names, remotes, self.transport, self.homes.look_for
         )
-        TableReplicator(self.table, self.transport, self.names, self.announcements, remotes.rivals)
+        TableReplicator(
+            self.table, self.transport, self.names, self.announcements, remotes.contested
+        )
         self.copies = SessionCopies(
             self.transport, self, self.names, self.interest, self.renewal, remotes, self.make_remote
         )

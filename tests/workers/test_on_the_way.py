@@ -235,7 +235,7 @@ async def test_a_session_that_misses_something_after_its_state_was_sent_is_told_
     one, other = pair
     caught = await Runtime(one).open()
     assert isinstance(one.parts.cluster, Cluster)
-    moving = one.parts.cluster.moves._host
+    moving = one.parts.cluster.moves._moving
     pack = moving.pack
 
     def and_then_lose_a_frame(session_id: str) -> bytes | None:
@@ -303,14 +303,14 @@ async def test_the_row_of_a_session_that_both_had_names_the_worker_that_keeps_it
     assert isinstance(one.parts.cluster, Cluster)
     assert isinstance(other.parts.cluster, Cluster)
     giving, coming = one.parts.cluster.moves, other.parts.cluster.moves
-    unpack = coming._host.unpack
+    unpack = coming._moving.unpack
 
     def used_earlier(*state: Any) -> LiveSession:
         session = unpack(*state)
         session.bound_at -= 1.0
         return session
 
-    coming._host.unpack = used_earlier  # type: ignore[method-assign]
+    coming._moving.unpack = used_earlier  # type: ignore[method-assign]
     linked = giving._transport.others[other.parts.epoch]
 
     async def breaks() -> None:

@@ -9,7 +9,7 @@ import pytest
 from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.workers.linked_worker import LinkedWorker
-from msgnode.workers.remote_sessions import RemoteSession, Rivals
+from msgnode.workers.remote_sessions import ContestedAddresses, RemoteSession
 from tests.fakes import FakeSession
 
 AT = "hyperty://d/1"
@@ -22,10 +22,10 @@ class Settled:
     def __init__(self) -> None:
         self.table = RoutingTable()
         self.withdrawn: list[tuple[str, Listener]] = []
-        self.rivals = Rivals(self.table)
+        self.contested = ContestedAddresses(self.table)
 
     def own(self, session: RemoteSession) -> None:
-        if (loser := self.rivals.own(session, AT)) is not None:
+        if (loser := self.contested.own(session, AT)) is not None:
             self.withdrawn.append((AT, loser))
 
     @property
@@ -58,7 +58,7 @@ def test_what_a_peer_says_it_holds_is_taken_from_a_session_here(settled: Settled
     settled.own(other)
     assert settled.owner is other
     assert settled.withdrawn == [(AT, own)]
-    settled.rivals.disown(other, AT)
+    settled.contested.disown(other, AT)
     assert settled.owner is None, "what was taken does not come back by itself"
 
 
@@ -66,11 +66,11 @@ def test_of_two_that_peers_hold_the_other_is_left_when_one_lets_go(settled: Sett
     one, other = remote("1"), remote("2")
     settled.own(one)
     settled.own(other)
-    assert set(settled.rivals.at(AT)) == {one, other}
-    settled.rivals.disown(other, AT)
+    assert set(settled.contested.at(AT)) == {one, other}
+    settled.contested.disown(other, AT)
     assert settled.owner is one
-    assert not set(settled.rivals.at(AT))
-    settled.rivals.disown(one, AT)
+    assert not set(settled.contested.at(AT))
+    settled.contested.disown(one, AT)
     assert settled.owner is None
     assert one.owned == other.owned == set()
 
@@ -79,7 +79,7 @@ def test_the_one_that_lets_go_first_may_be_the_one_that_did_not_count(settled: S
     one, other = remote("1"), remote("2")
     settled.own(one)
     settled.own(other)
-    settled.rivals.disown(one, AT)
+    settled.contested.disown(one, AT)
     assert settled.owner is other
 
 
@@ -91,7 +91,7 @@ def test_what_a_session_here_releases_falls_to_a_peer_that_has_it_already(
     settled.own(other)
     settled.table.allocate(AT, own)
     settled.table.release(AT, own)
-    settled.rivals.fall_back(AT)
+    settled.contested.fall_back(AT)
     assert settled.owner is one
 
 
@@ -99,9 +99,9 @@ def test_said_twice_nothing_changes(settled: Settled) -> None:
     one = remote("1")
     for _ in range(2):
         settled.own(one)
-        settled.rivals.learn(one, AT)
+        settled.contested.learn(one, AT)
     assert settled.owner is settled.learner is one
-    assert not set(settled.rivals.at(AT))
+    assert not set(settled.contested.at(AT))
     assert not settled.withdrawn
 
 
@@ -111,14 +111,14 @@ def test_a_learned_address_is_that_of_the_smallest_id_whatever_the_order(
 ) -> None:
     sessions = {id_: remote(id_) for id_ in order}
     for id_ in order:
-        settled.rivals.learn(sessions[id_], AT)
+        settled.contested.learn(sessions[id_], AT)
     assert settled.learner is sessions["1"]
-    settled.rivals.unlearn(sessions["1"], AT)
+    settled.contested.unlearn(sessions["1"], AT)
     assert settled.learner is sessions["2"]
-    settled.rivals.unlearn(sessions["3"], AT)
-    settled.rivals.unlearn(sessions["2"], AT)
+    settled.contested.unlearn(sessions["3"], AT)
+    settled.contested.unlearn(sessions["2"], AT)
     assert settled.learner is None
-    assert not set(settled.rivals.at(AT))
+    assert not set(settled.contested.at(AT))
 
 
 def test_a_session_here_that_spoke_as_an_address_gives_in_to_a_smaller_id(
@@ -126,7 +126,7 @@ def test_a_session_here_that_spoke_as_an_address_gives_in_to_a_smaller_id(
 ) -> None:
     own, other = own_session("2"), remote("1")
     settled.table.learn(AT, own)
-    settled.rivals.learn(other, AT)
+    settled.contested.learn(other, AT)
     assert settled.learner is other
-    settled.rivals.unlearn(other, AT)
+    settled.contested.unlearn(other, AT)
     assert settled.learner is own
