@@ -25,7 +25,7 @@ From the runtime's frame to its answer, while others send to it:
          the session in the other rooms: with its addresses, subscriptions, requests and row. From
          `quiet` on what comes for it is queued at the giver, from `make_remote` on passed on
     5  workers/remote_sessions.py  RemoteSession.deliver, forward
-         what it is for everybody who sends to it at another worker; `_moved` changes its worker
+         what it is for everybody who sends to it at another worker; `Handover._moved` changes which
     6  sessions/manager.py         SessionManager.release, adopt, resume, stored
          its states: leaving at the giver; arriving, detached, resuming and open at the receiver
 
