@@ -7,22 +7,19 @@ the node every few minutes, so that a dead beat or Celery worker is noticed too.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from django.db import DatabaseError, connection
+from django.db import connection
 from django.db.models import F, Max
 from django.utils import timezone
 
+from msgnode.bus.periodic import every
 from msgnode.storage import alarms
 from msgnode.storage.database_threads import in_any_thread
 from spark.jobs import periods
 from spark.jobs.periods import Kind
 from spark.models import Report, ReportRun
-
-log = logging.getLogger(__name__)
 
 ALARM = "reports-late"
 WATCH_SECONDS = 300.0
@@ -101,13 +98,5 @@ def look() -> list[Freshness]:
 
 async def watch_reports() -> None:
     """Look every few minutes, in a thread: the job of a worker of the node."""
-    while True:
-        await asyncio.sleep(WATCH_SECONDS)
-        await in_any_thread(_look_once)
-
-
-def _look_once() -> None:
-    try:
-        look()
-    except DatabaseError:
-        log.exception("the age of the reports is not known")
+    says = "The age of the reports is not known"
+    await every(WATCH_SECONDS, lambda: in_any_thread(look), "reports", says)

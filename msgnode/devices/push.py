@@ -123,7 +123,6 @@ class PushCounters:
 
     sent: int = 0
     failed: int = 0
-    forgotten: int = 0
 
 
 class PushWakeups:
@@ -229,7 +228,6 @@ class PushWakeups:
             return
         self.counters.failed += 1
         if status in (404, 410):
-            self.counters.forgotten += 1
             if self._subscriptions.get(id_) is to:
                 del self._subscriptions[id_]
                 self._forget(id_)

@@ -12,7 +12,6 @@ Rules
 from __future__ import annotations
 
 import hashlib
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -22,6 +21,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from msgnode.core import base64url
 
 from .link_protocol import VERSIONS
 
@@ -47,11 +48,11 @@ class OwnKey(NamedTuple):
     @property
     def x(self) -> str:
         """The public key, as in a JSON Web Key."""
-        return _text(self.private.public_key().public_bytes_raw())
+        return base64url.encode(self.private.public_key().public_bytes_raw())
 
     def sign(self, content: bytes) -> str:
         """Sign."""
-        return _text(self.private.sign(content))
+        return base64url.encode(self.private.sign(content))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ def read_document(content: bytes, domain: str, now: float) -> FoundNode:
         until, versions = float(said["valid_until"]), set(said["versions"])
         signed = _signed(said)
         signers = {kid for kid, x in found.items() if is_by(x, signed, signatures.get(kid))}
-        is_whole = all(kid == _kid(_bytes(x)) for kid, x in found.items())
+        is_whole = all(kid == _kid(base64url.decode(x)) for kid, x in found.items())
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise BadNode(f"it cannot be read: {type(error).__name__} {str(error)[:80]}") from None
     if said.get("domain") != domain:
@@ -137,8 +138,8 @@ def counting(known: Keys, found: FoundNode, now: float, is_trusted: bool = False
 def is_by(x: str, content: bytes, signature: object) -> bool:
     """Whether a public key has signed this."""
     try:
-        key = Ed25519PublicKey.from_public_bytes(_bytes(x))
-        key.verify(_bytes(str(signature)), content)
+        key = Ed25519PublicKey.from_public_bytes(base64url.decode(x))
+        key.verify(base64url.decode(str(signature)), content)
     except (InvalidSignature, ValueError):
         return False
     return True
@@ -150,11 +151,3 @@ def _signed(rest: Mapping[str, Any]) -> bytes:
 
 def _kid(public: bytes) -> str:
     return hashlib.sha256(public).hexdigest()[:16]
-
-
-def _text(content: bytes) -> str:
-    return urlsafe_b64encode(content).decode().rstrip("=")
-
-
-def _bytes(text: str) -> bytes:
-    return urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -7,12 +7,12 @@ peer by another way than its catalogue.
 from __future__ import annotations
 
 import json
-from base64 import urlsafe_b64decode
 from contextlib import suppress
 
 from joserfc import jws
 from joserfc.errors import JoseError
 
+from msgnode.core import base64url
 from msgnode.identity.jwks import Key, KeySet, public_keys, read_key_set
 
 ALGORITHMS = ("ES256", "RS256", "Ed25519", "EdDSA")
@@ -102,6 +102,6 @@ def _has_signed(key: Key, signature: str, content: bytes) -> bool:
 
 def _is_of(middle: str, content: bytes) -> bool:
     try:
-        return urlsafe_b64decode(middle + "=" * (-len(middle) % 4)) == content
+        return base64url.decode(middle) == content
     except ValueError:
         return False

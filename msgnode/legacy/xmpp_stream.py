@@ -21,7 +21,6 @@ from .network import Conflicted, Lost, NotAdmitted, TooLarge, shown
 
 COMPONENT = "jabber:component:accept"
 STREAMS = "http://etherx.jabber.org/streams"
-STREAM_ERRORS = "urn:ietf:params:xml:ns:xmpp-streams"
 
 MAX_DEPTH, MAX_ATTRIBUTES, MAX_ELEMENTS = 20, 50, 2_000
 MAX_STANZA_BYTES = 1024 * 1024

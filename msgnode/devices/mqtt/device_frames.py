@@ -27,6 +27,7 @@ from typing import NamedTuple
 import aiomqtt
 
 from msgnode.bus import delivery as bus_delivery
+from msgnode.bus.periodic import every
 from msgnode.core import messages
 from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import BadMessage, NodeError, Unavailable
@@ -165,6 +166,7 @@ class DeviceFrames:
         self._changed = changed
         self._devices: dict[str, _Device] = {}
         self._line: deque[_Device] = deque()  # who has something to publish
+        self._oldest: tuple[Delivery | None, float] = None, 0.0  # since when it is the oldest
         events = BrokerEvents(self._receive, self._up, self._down, self._publish)
         self.broker = Broker(access, topics.filters, events)
 
@@ -173,7 +175,9 @@ class DeviceFrames:
 
     async def run(self) -> None:
         """Runs until cancelled."""
-        beside = [asyncio.create_task(each) for each in (self._look(), self._relieve())]
+        looks = every(_LOOKS_EVERY, self._look, "MQTT session")
+        relieves = every(_RELIEVES_EVERY, self._relieve, "MQTT session")
+        beside = [asyncio.create_task(each) for each in (looks, relieves)]
         try:
             await self.broker.run()
         finally:
@@ -281,36 +285,28 @@ class DeviceFrames:
             answer = messages.reply(message, messages.error_body(error))
             self._send(self._devices[name], answer, None)
 
-    async def _look(self) -> None:
+    def _look(self) -> None:
         """Forget devices that are gone, and those that never sent a status and are idle."""
-        while True:
-            await asyncio.sleep(_LOOKS_EVERY)
-            oldest = time.monotonic() - self._idle
-            for device in tuple(self._devices.values()):
-                if not device.is_online and device.heard_at < oldest:
-                    with FAULTS.kept_to("MQTT session"):
-                        device.session.want_no_more()
-                if not device.is_online and device.session.is_idle:
-                    del self._devices[device.name]
+        oldest = time.monotonic() - self._idle
+        for device in tuple(self._devices.values()):
+            if not device.is_online and device.heard_at < oldest:
+                with FAULTS.kept_to("MQTT session"):
+                    device.session.want_no_more()
+            if not device.is_online and device.session.is_idle:
+                del self._devices[device.name]
 
-    async def _relieve(self) -> None:
+    def _relieve(self) -> None:
         """A device that is held back holds up no other."""
-        oldest: Delivery | None = None
-        since = 0.0
-        while True:
-            await asyncio.sleep(_RELIEVES_EVERY)
-            now = time.monotonic()
-            if self.broker.oldest is None or self.broker.oldest is not oldest:
-                oldest, since = self.broker.oldest, now
-                continue
-            topic = self._topics.read(oldest.topic)
-            device = self._devices.get(topic.device) if topic is not None else None
-            if device is None:
-                continue
-            with FAULTS.kept_to("MQTT session"):
-                is_own = self.broker.is_choked and not device.session.waits_for_the_node
-                if is_own or now - since > HELD_SECONDS:
-                    device.session.refuse_waiting()
+        now, (oldest, since) = time.monotonic(), self._oldest
+        if self.broker.oldest is None or self.broker.oldest is not oldest:
+            self._oldest = self.broker.oldest, now
+            return
+        topic = self._topics.read(oldest.topic)
+        device = self._devices.get(topic.device) if topic is not None else None
+        if device is not None:
+            is_own = self.broker.is_choked and not device.session.waits_for_the_node
+            if is_own or now - since > HELD_SECONDS:
+                device.session.refuse_waiting()
 
     # --- to the broker ----------------------------------------------------------------------------
 

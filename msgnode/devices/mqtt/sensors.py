@@ -80,7 +80,6 @@ class SensorFeed:
         self._objects: dict[str, SensorObject] = {}  # by the topic that says it
         self._commands: deque[tuple[str, bytes, Message]] = deque()
         self._on_their_way: list[Message] = []  # commands that the broker has not acknowledged
-        self._wildcards = topics.wildcards(topic.topic)
         self._session = BrokerSession(
             f"runtime://{domain}/mqtt-topic-{topic.id}", f"topic {topic.id}", opener,
             WAITING_AT_MOST, True, self._refuse, self._opened, self._heard,

@@ -22,7 +22,7 @@ TOPICS_CHANGED = "mqtt.topics"
 """The control message that the rows of the console have changed."""
 _PLACE = re.compile(r"\{(\d+)\}")
 
-ONLINE, OFFLINE = b"online", b"offline"
+ONLINE = b"online"
 
 
 class DeviceTopic(NamedTuple):

@@ -105,7 +105,6 @@ class StubEntry:
     held: dict[str, Held] = field(default_factory=dict)
     was_live: bool = False
     task: asyncio.Task[None] | None = None
-    is_replaced: bool = False
     due_since: float = 0.0
 
     @property

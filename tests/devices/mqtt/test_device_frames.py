@@ -32,8 +32,6 @@ class Refusing:
 
 def frames_at(monkeypatch: pytest.MonkeyPatch, error: NodeError) -> DeviceFrames:
     """Devices whose sessions are refused with this error."""
-    monkeypatch.setattr(device_frames, "_LOOKS_EVERY", 0.0)
-    monkeypatch.setattr(device_frames, "_RELIEVES_EVERY", 0.0)
     monkeypatch.setattr(session, "_RETRY_SECONDS", 0.0)
     opener: Any = Refusing(error)
     access = BrokerAccess(BrokerAddress("", 0, window=2), "node", MqttCounters(), lambda: True)
@@ -63,11 +61,10 @@ def heard(frames: DeviceFrames, kind: str, payload: bytes) -> Delivery:
 
 
 async def until_done(frames: DeviceFrames, delivery: Delivery) -> None:
-    job = asyncio.create_task(frames._relieve())
     async with asyncio.timeout(10):
         while not delivery.is_done:
+            frames._relieve()
             await eventually()
-    job.cancel()
     frames.leave()
 
 
@@ -76,15 +73,13 @@ async def test_a_device_that_the_broker_knows_no_more_when_it_is_back_is_forgott
 ) -> None:
     frames = frames_at(monkeypatch, Forbidden("no"))
     heard(frames, "status", b"online")
-    job = asyncio.create_task(frames._look())
-    for _ in range(5):
-        await eventually()
+    frames._look()
     assert list(frames._devices) == ["lamp"], "it is online"
     frames._down("the broker has ended")
     async with asyncio.timeout(10):
         while frames._devices:
+            frames._look()
             await eventually()
-    job.cancel()
 
 
 async def test_a_frame_waits_for_a_node_that_cannot_open_its_session_but_not_for_ever(
@@ -116,10 +111,9 @@ async def test_a_device_that_is_held_back_alone_is_refused_where_others_wait_beh
     client: Any = frames.broker._client
     client.unacknowledged.append(SimpleNamespace(is_done=True))  # another's
     if is_common:
-        job = asyncio.create_task(frames._relieve())
         for _ in range(5):
+            frames._relieve()
             await eventually()
-        job.cancel()
         assert not delivery.is_done, "the others wait for the same"
     else:
         await until_done(frames, delivery)
