@@ -4,6 +4,7 @@ from django.contrib import admin
 from django.contrib.auth.views import LogoutView
 from django.urls import include, path, re_path
 from django.views.generic import RedirectView
+from rest_framework.routers import SimpleRouter
 
 from msgnode import celery_apps
 from msgnode.console import (
@@ -16,10 +17,14 @@ from msgnode.console import (
 )
 from msgnode.console.backups import BackupsPage
 from msgnode.console.capacity import capacity
+from msgnode.console.connectors import ConnectorViews
+from msgnode.console.legacy_networks import LegacyNetworkViews
 from msgnode.console.live.pages import domains, traces
+from msgnode.console.peers_api import PeerViews
 from msgnode.console.runtimes import RuntimesPage
 from msgnode.console.search import search
 from msgnode.console.status_api import StatusView
+from msgnode.console.visitors_api import VisitorViews
 from msgnode.federation import link_keys, node_proofs
 from msgnode.federation.link_socket import own_node
 from msgnode.federation.node_proofs import own_connection
@@ -32,6 +37,7 @@ from msgnode.settings.access import PROVIDER_PATH
 from msgnode.stubs.views import IDP_TYPES, OTHER_TYPES, STUB_TYPES, CatalogueView
 from msgnode.web import explained
 from msgnode.web.landing import favicon, landing, runtime
+from spark.api import ReportViews, RunViews
 
 _TYPES = "|".join(STUB_TYPES + IDP_TYPES + OTHER_TYPES)
 _CATALOGUE = rf"^\.well-known/(?P<kind>{_TYPES})(?:/(?P<rest>.*))?$"
@@ -56,6 +62,14 @@ def _send(task: str, words: list[str], result: str) -> None:
         raise OSError(str(fault)) from fault
 
 
+api = SimpleRouter()
+api.register("peers", PeerViews, basename="peer")
+api.register("legacy-networks", LegacyNetworkViews, basename="legacy-network")
+api.register("connectors", ConnectorViews, basename="connector")
+api.register("visitors", VisitorViews, basename="visitor")
+api.register("reports", ReportViews, basename="report")
+api.register("report-runs", RunViews, basename="report-run")
+
 urlpatterns = [
     path("", landing, name="newcomer"),
     path("runtime", runtime, name="runtime"),
@@ -72,11 +86,7 @@ urlpatterns = [
     path("api/asyncapi.json", asyncapi.asyncapi, name="asyncapi"),
     path("api/messages", asyncapi.page, name="messages"),
     path("api/v1/status", StatusView.as_view(), name="status"),
-    path("api/v1/", include("msgnode.console.peers_api")),
-    path("api/v1/", include("msgnode.console.legacy_networks")),
-    path("api/v1/", include("msgnode.console.connectors")),
-    path("api/v1/", include("msgnode.console.visitors_api")),
-    path("api/v1/", include("spark.urls")),
+    path("api/v1/", include(api.urls)),
     path("login/", Login.as_view(), name="login"),
     path("login/password/", PasswordChange.as_view(), name="password"),
     path("login/password/changed/", PasswordChanged.as_view(), name="password-changed"),

@@ -22,7 +22,6 @@ from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.routers import SimpleRouter
 from unfold.widgets import (
     UnfoldAdminPasswordWidget,
     UnfoldAdminTextareaWidget,
@@ -357,8 +356,3 @@ class ConnectorViews(DecidedViews):
         values |= {name: said[name] for name in PARTS if name in request.data}
         calls = said.get("calls", trial.EXAMPLES[port])
         return Response(try_out(port, values, calls, said["answers"]))
-
-
-router = SimpleRouter()
-router.register("connectors", ConnectorViews, basename="connector")
-urlpatterns = router.urls

@@ -12,7 +12,6 @@ from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
 from rest_framework import serializers
-from rest_framework.routers import SimpleRouter
 from unfold.widgets import UnfoldAdminPasswordWidget
 
 from msgnode.federation import store
@@ -164,8 +163,3 @@ class LegacyNetworkViews(PeerViews):
     def perform_update(self, serializer: Any) -> None:
         """Change a network; the serializer has the workers read it."""
         serializer.save()
-
-
-router = SimpleRouter()
-router.register("legacy-networks", LegacyNetworkViews, basename="legacy-network")
-urlpatterns = router.urls

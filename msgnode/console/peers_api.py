@@ -19,7 +19,6 @@ from rest_framework.pagination import PageNumberPagination
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.routers import SimpleRouter
 
 from msgnode.core.errors import Unavailable
 from msgnode.federation import kinds, monitoring, store
@@ -348,8 +347,3 @@ class PeerViews(mixins.CreateModelMixin, mixins.UpdateModelMixin, DecidedViews):
     def _order(self, kind: str, messages: list[int]) -> Response:
         done, left = peer_actions.order_of(kind, self.get_object(), messages, self.by)
         return Response({"messages": done, "left": left}, status=status.HTTP_202_ACCEPTED)
-
-
-router = SimpleRouter()
-router.register("peers", PeerViews, basename="peer")
-urlpatterns = router.urls

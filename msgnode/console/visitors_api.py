@@ -15,7 +15,6 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import mixins, serializers, status, viewsets
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.routers import SimpleRouter
 
 from msgnode.models import Session
 
@@ -81,8 +80,3 @@ class VisitorViews(
         by = request.user.get_username()
         ended = end_sessions(live, by, f"visitors of {domain} were ended", may_return=False)
         return Response({"ended": ended}, status=status.HTTP_200_OK)
-
-
-router = SimpleRouter()
-router.register("visitors", VisitorViews, basename="visitor")
-urlpatterns = router.urls
