@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from .processes import free_port
@@ -69,12 +68,7 @@ class PostgreSQL:
             time.sleep(0.1)
         raise RuntimeError("PostgreSQL does not start.")
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._server is not None:
             self._server.send_signal(2)  # SIGINT: end the connections, then stop
             try:

@@ -78,15 +78,7 @@ class RelayLoad:
         sample = await measure(lambda: sum(pair.count for pair in used), seconds, self._server_pid)
         for pair in used:
             pair.is_running = False
-        await until(lambda: not any(pair.under_way for pair in used), 3.0)
-        times = sorted(time for pair in used for time in pair.times)
-        lost = sum(len(pair.under_way) for pair in used)
-        return {
-            **sample,
-            "p50_us": percentile(times, 0.5) * 1e6,
-            "p99_us": percentile(times, 0.99) * 1e6,
-            "lost": lost,
-        }
+        return {**sample, **await _how_it_went(used)}
 
     async def _open(self, number: int) -> None:
         missing = range(len(self._pairs), number)
@@ -195,15 +187,7 @@ class SteadyLoad(RelayLoad):
             )
         finally:
             sending.cancel()
-        await until(lambda: not any(pair.under_way for pair in pairs), 3.0)
-        times = sorted(time for pair in pairs for time in pair.times)
-        lost = sum(len(pair.under_way) for pair in pairs)
-        return {
-            **sample,
-            "p50_us": percentile(times, 0.5) * 1e6,
-            "p99_us": percentile(times, 0.99) * 1e6,
-            "lost": lost,
-        }
+        return {**sample, **await _how_it_went(pairs)}
 
 
 async def _send(pairs: list[Any], rate: float) -> None:
@@ -214,3 +198,14 @@ async def _send(pairs: list[Any], rate: float) -> None:
         for _ in range(due - sent):
             next(turn)._send()
         sent = due
+
+
+async def _how_it_went(pairs: list[Any]) -> dict[str, Any]:
+    """Times under way, and messages lost, once nothing more comes."""
+    await until(lambda: not any(pair.under_way for pair in pairs), 3.0)
+    times = sorted(time for pair in pairs for time in pair.times)
+    return {
+        "p50_us": percentile(times, 0.5) * 1e6,
+        "p99_us": percentile(times, 0.99) * 1e6,
+        "lost": sum(len(pair.under_way) for pair in pairs),
+    }

@@ -11,7 +11,6 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable
 from time import monotonic
-from types import TracebackType
 
 log = logging.getLogger(__name__)
 
@@ -81,12 +80,7 @@ class _KeptTo:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if isinstance(error, Exception):
             self._faults.note(self._part, error)
             return True

@@ -14,7 +14,6 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from msgnode.core.identity import Identity
@@ -143,12 +142,7 @@ class Runtime:
     async def __aenter__(self) -> Runtime:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     @property
