@@ -3,6 +3,7 @@
 from typing import Any
 
 from django.apps import AppConfig
+from django.conf import settings
 from django.contrib.admin.apps import SimpleAdminConfig
 from django.core import checks as django_checks
 from django.db.models.signals import m2m_changed, post_migrate, pre_migrate
@@ -35,6 +36,14 @@ def _check_pages(app_configs: Any, **_: Any) -> list[django_checks.CheckMessage]
     return check_admin_app(app_configs)
 
 
+def _recorded(*arguments: Any) -> Any:
+    """What the traffic record has of messages; who asks loads Arrow, not every program."""
+    from msgnode.traffic import kinds
+    from msgnode.traffic.recorder import raw_url
+
+    return kinds.kinds(raw_url(settings.RECORD["URL"]), *arguments)
+
+
 class MessageNodeConfig(AppConfig):
     name = "msgnode"
     verbose_name = "Messaging node"
@@ -42,18 +51,19 @@ class MessageNodeConfig(AppConfig):
     def ready(self) -> None:
         from django.contrib.auth.models import User
 
+        from policies.apps import PoliciesConfig
         from registry import api
 
         from . import checks  # noqa: F401  (importing it registers the checks)
         from .connectors import registration_news
         from .console import auditing, roles
-        from .console.recorded import offer_record
         from .storage import control, sqlite_file, table_version
 
         # In every process: a registration may change in Celery, in the console or in a shell.
         api.on_change(registration_news.outbox(control.post))
         auditing.follow()
-        offer_record()
+        if settings.RECORD["ON"]:  # a draft of policies can be tried on what was recorded
+            PoliciesConfig.installed().recorded = _recorded
         api.operations.append(auditing.note_registry_operation)
         pre_migrate.connect(table_version.refuse_later, sender=self, dispatch_uid="table_version")
         pre_migrate.connect(sqlite_file.prepare, sender=self, dispatch_uid="sqlite_file")

@@ -49,14 +49,10 @@ class RegistryAdmin(ModelAdmin):
     list_fullwidth = True
     list_filter_submit = True
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
+    has_change_permission = has_delete_permission = has_add_permission
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str

@@ -115,10 +115,6 @@ class AlarmRuleAdmin(AuditedAdmin):
     def publish(self) -> None:
         post(CHANGED)
 
-    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        obj.created_by = obj.created_by or request.user.get_username()
-        super().save_model(request, obj, form, change)
-
     @display(description="condition")
     def condition(self, rule: AlarmRule) -> str:
         figure = FIGURES.get(rule.figure)

@@ -101,10 +101,6 @@ class BanAdmin(AuditedAdmin):
     def publish(self) -> None:
         operator_actions.publish_bans()
 
-    def save_model(self, request: HttpRequest, obj: Ban, form: Any, change: bool) -> None:
-        obj.created_by = obj.created_by or request.user.get_username()
-        super().save_model(request, obj, form, change)
-
     def response_add(self, request: HttpRequest, obj: Ban, *args: Any, **more: Any) -> Any:
         """With the way back, in the message."""
         response = super().response_add(request, obj, *args, **more)

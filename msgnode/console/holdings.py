@@ -116,7 +116,7 @@ class SubscriptionAdmin(HeldBySessions):
 
     autocomplete_fields = ("session",)
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm("msgnode.add_subscription")
 
     def get_fields(self, request: HttpRequest, obj: Subscription | None = None) -> list[str]:

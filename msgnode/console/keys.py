@@ -75,7 +75,6 @@ class ApiKeyAdmin(NewSecretAdmin):
         text = ""
         if not change:
             text = api_keys.issue(obj)
-            obj.created_by = request.user.get_username()
         super().save_model(request, obj, form, change)
         if change:
             post(REVOKED, issuer=API_KEY_ISSUER, subject=subject_of(obj))

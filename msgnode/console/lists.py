@@ -156,6 +156,8 @@ class AuditedAdmin(ConsoleAdmin):
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """Save a row, and notify the workers in the same transaction."""
+        if not change and hasattr(obj, "created_by"):
+            obj.created_by = request.user.get_username()
         super().save_model(request, obj, form, change)
         self.publish()
 
@@ -179,13 +181,11 @@ class AuditedAdmin(ConsoleAdmin):
 class NeverEdited(AuditedAdmin):
     """Rows that come about elsewhere: looked at here, and deleted."""
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Always false: they are not added one by one."""
+    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Always false: they are neither added one by one nor changed."""
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Always false."""
-        return False
+    has_change_permission = has_add_permission
 
 
 class WrittenByTheNode(ConsoleAdmin):
@@ -194,17 +194,11 @@ class WrittenByTheNode(ConsoleAdmin):
     list_before_template = "console/live_list.html"
     change_form_before_template = "console/live_detail.html"
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Always false: the node adds the rows."""
+    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Always false: a row records what has happened, or is, and is deleted by its age."""
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Always false: a row records what has happened, or is."""
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Always false: the node deletes rows by their age."""
-        return False
+    has_change_permission = has_delete_permission = has_add_permission
 
 
 class OfferedFilter(DropdownFilter):

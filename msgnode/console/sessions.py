@@ -304,11 +304,7 @@ class SessionAdmin(WrittenByTheNode):
         return address_filter("runtime_url", term, ["runtime", "hyperty-runtime"]) | Q(subject=term)
 
     def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
         session = self.get_object(request, object_id)
         if session is None:

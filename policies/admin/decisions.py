@@ -142,11 +142,7 @@ class DecisionEntryAdmin(ReadOnlyAdmin):
         return _as_json(msgspec.json.encode(obj.facts).decode())
 
     def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
         """With the tree of the decision."""
         entry = self.get_object(request, object_id)

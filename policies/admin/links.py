@@ -55,13 +55,7 @@ class ReadOnlyAdmin(ModelAdmin):
         return shown
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody adds."""
+        """Nobody adds, changes or deletes."""
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody changes."""
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody deletes."""
-        return False
+    has_change_permission = has_delete_permission = has_add_permission
