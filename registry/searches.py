@@ -27,7 +27,7 @@ from django.utils import timezone
 from msgnode.core import addresses
 from msgnode.core.errors import BadMessage, NodeError, TooMany
 
-from . import entries, rows, statements
+from . import entries, rows
 from .commands import Search
 from .entries import Entry, Kind
 from .models import Hyperty
@@ -111,7 +111,7 @@ def get(kind: Kind, url: str) -> Entry | None:
 def by_urls(kind: Kind, urls: Sequence[str]) -> list[Entry]:
     """The entries at these URLs as they are now; URLs without an entry are left out."""
     now = timezone.now()
-    return [entries.settled(entry, now)[0] for entry in statements.read(kind, urls)]
+    return [entries.settled(entry, now)[0] for entry in rows.read(kind, urls)]
 
 
 def find(search: Search) -> list[Entry]:

@@ -22,9 +22,10 @@ from django.db import IntegrityError, OperationalError, connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from msgnode.core import row_statements
 from msgnode.core.errors import InternalFault, NodeError, NotFound
 
-from . import entries, ownership, rows, statements
+from . import entries, ownership, rows
 from .commands import Command, Disconnect, Done, KeepAlive, Register, Update
 from .entries import Change, Entry, Kind
 from .models import RegistryEntry, Runtime, StatusChange, User
@@ -79,7 +80,7 @@ def publish(changes: Iterable[Change]) -> None:
     """Write changes to the history and tell the listeners of the announced ones."""
     noted = list(changes)
     if noted:
-        statements.insert(StatusChange, rows.HISTORY, map(rows.history, noted))
+        row_statements.insert(connection, StatusChange, rows.HISTORY, map(rows.history, noted))
     announced = [change for change in noted if change.is_announced]
     if announced:
         for listener in listeners:
@@ -115,7 +116,7 @@ class _Batch:
         for kind in Kind:
             urls = sorted({command.url for command in self.commands if command.kind is kind})
             if urls:
-                for entry in statements.read(kind, urls, is_locked=True):
+                for entry in rows.read(kind, urls, is_locked=True):
                     self.stored[kind, entry.url] = entry
         self.current = dict(self.stored)
         self.owners = self._owners()
@@ -194,7 +195,7 @@ class _Batch:
                     urls |= {new, before.reporter or ""}
         if not urls:
             return {}
-        return {entry.url: entry.user for entry in statements.read(Kind.HYPERTY, urls)}
+        return {entry.url: entry.user for entry in rows.read(Kind.HYPERTY, urls)}
 
     def _reporters(self) -> dict[tuple[Kind, str], Entry]:
         """The registered reporters of the data objects to be changed."""
@@ -205,7 +206,7 @@ class _Batch:
                 urls.add((before and before.reporter) or "")
                 if isinstance(command, Register | Update):
                     urls.add(command.facts.get("reporter") or "")
-        found = statements.read(Kind.HYPERTY, urls - {""}) if urls - {""} else ()
+        found = rows.read(Kind.HYPERTY, urls - {""}) if urls - {""} else ()
         return {(Kind.HYPERTY, entry.url): entry for entry in found}
 
     def _write(self) -> None:
@@ -216,9 +217,9 @@ class _Batch:
             mine = sorted((e for e in written if e.kind is kind), key=lambda e: e.url)
             fresh = [rows.values(e) for e in mine if (kind, e.url) not in self.stored]
             if fresh:
-                statements.insert(model, rows.COLUMNS[kind], fresh)
+                row_statements.insert(connection, model, rows.COLUMNS[kind], fresh)
             for columns, values in self._changed(kind, mine).items():
-                statements.update(model, columns, values)
+                row_statements.update(connection, model, columns, values)
 
     def _changed(self, kind: Kind, entries: list[Entry]) -> dict[tuple[str, ...], list[Any]]:
         """The changed values of existing rows, by the columns that change."""
@@ -245,10 +246,12 @@ class _Batch:
                 runtimes.add(entry.runtime)
         if users:
             named = ((user, idp_identifier(user), self.now) for user in sorted(users))
-            statements.insert(User, ("user_id", "idp_identifier", "first_seen"), named, leaves=True)
+            row_statements.insert(
+                connection, User, ("user_id", "idp_identifier", "first_seen"), named, leaves=True
+            )
         if runtimes:
             seen = ((url, self.now) for url in sorted(runtimes))
-            statements.insert(Runtime, ("url", "first_seen"), seen, leaves=True)
+            row_statements.insert(connection, Runtime, ("url", "first_seen"), seen, leaves=True)
 
 
 def expires_max() -> int:

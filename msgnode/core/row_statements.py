@@ -1,18 +1,25 @@
-"""The SQL of statements that insert, change or delete many rows at once. Pure.
+"""Inserts, changes or deletes many rows by one statement, without model instances. Pure.
 
 PostgreSQL gets all rows of a statement as one JSON parameter, because the driver's work per value
 costs more than everything else. SQLite, which runs in this process, gets up to LARGEST rows per
 statement, because after each execution the thread must wait for the GIL. Names and types come from
-the caller's models, never from a client.
+the caller's models, never from a client; the connection is the caller's, too.
+
+The statements avoid the ORM's work per row: it would dominate, because groups of changes are small
+and many. A statement is built once per model, columns and kind of database. What the ORM checks for
+each value (is it an expression, has it a time zone) is checked here once per field; fields of a
+type not known here convert their values themselves.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from itertools import chain
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import msgspec
 
@@ -152,3 +159,92 @@ def _rows_of(columns: tuple[Column, ...]) -> str:
     """The expression with which PostgreSQL unpacks the rows from one parameter."""
     typed = ", ".join(f'"{column.name}" {column.type}' for column in columns)
     return f"jsonb_to_recordset(%s) AS r({typed})"
+
+
+# --- of a model -----------------------------------------------------------------------------------
+
+_made: dict[tuple[Any, ...], Statement] = {}
+
+
+def insert(
+    connection: Any,
+    model: Any,
+    columns: tuple[str, ...],
+    rows: Iterable[Sequence[Any]],
+    *,
+    leaves: bool = False,
+) -> None:
+    """Insert rows.
+
+    Args:
+        connection: to the database.
+        model: the model of the table.
+        columns: the columns that are given; the database numbers the rows.
+        rows: the values of these columns.
+        leaves: whether an existing row is left as it is, instead of an IntegrityError.
+    """
+    _run(connection, insertion, model, columns, rows, leaves)
+
+
+def update(
+    connection: Any, model: Any, columns: tuple[str, ...], rows: Iterable[Sequence[Any]]
+) -> None:
+    """Update columns of rows; the last of the columns identifies the row."""
+    _run(connection, alteration, model, columns, rows)
+
+
+def delete(
+    connection: Any, model: Any, columns: tuple[str, ...], rows: Iterable[Sequence[Any]]
+) -> None:
+    """Delete the rows that have these values in the columns."""
+    _run(connection, deletion, model, columns, rows)
+
+
+def _run(
+    connection: Any,
+    make: Callable[..., Statement],
+    model: Any,
+    names: tuple[str, ...],
+    rows: Iterable[Sequence[Any]],
+    *more: bool,
+) -> None:
+    key = (make, model, names, connection.vendor, *more)
+    if (statement := _made.get(key)) is None:
+        known = {field.column: field for field in model._meta.concrete_fields}
+        columns = tuple(_column(known[name], connection) for name in names)
+        is_sqlite = connection.vendor == "sqlite"
+        statement = _made[key] = make(model._meta.db_table, columns, is_sqlite, *more)
+    with connection.cursor() as cursor:
+        statement.run(cursor, rows)
+
+
+def _column(field: Any, connection: Any) -> Column:
+    type_ = str(field.db_type(connection))
+    return Column(str(field.column), type_, preparation(field, connection))
+
+
+def preparation(field: Any, connection: Any) -> Prepare | None:
+    """The function that converts values of a field for SQLite; None if they need no conversion."""
+    kind = field.get_internal_type()
+    if kind == "ForeignKey":
+        kind = field.target_field.get_internal_type()
+    if kind in _PREPARED and getattr(field, "encoder", None) is None:
+        return _PREPARED[kind]
+    return lambda value: field.get_db_prep_save(value, connection)
+
+
+def _hex(value: UUID | str | None) -> str | None:
+    return value.hex if isinstance(value, UUID) else value
+
+
+def _json(value: Any) -> str | None:
+    return None if value is None else json.dumps(value)
+
+
+_PREPARED: dict[str, Prepare | None] = {
+    **dict.fromkeys(("BigAutoField", "BooleanField", "CharField", "FloatField"), None),
+    **dict.fromkeys(("PositiveIntegerField", "TextField"), None),
+    "UUIDField": _hex,
+    "DateTimeField": as_utc,
+    "JSONField": _json,
+}

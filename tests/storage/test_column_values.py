@@ -10,8 +10,8 @@ import pytest
 from django.db import connection
 from django.db.models import Field
 
+from msgnode.core.row_statements import preparation
 from msgnode.models import Allocation, Session, Subscription
-from msgnode.storage.grouping import preparation
 
 NOW = datetime(2026, 11, 26, 1, 2, 3, 456_789, UTC)
 ELSEWHERE = timezone(timedelta(hours=5, minutes=30))
@@ -39,7 +39,7 @@ def each(field: Field[Any, Any]) -> list[Any]:
 def test_sqlite_gets_what_the_field_gives(field: Field[Any, Any]) -> None:
     if connection.vendor != "sqlite":
         pytest.skip("the tests run on another database")
-    prepare = preparation(field)
+    prepare = preparation(field, connection)
     for value in each(field):
         stored = value if prepare is None else prepare(value)
         assert stored == field.get_db_prep_save(value, connection)
