@@ -1,6 +1,7 @@
 """System checks of the node: settings that cannot work are reported before anything starts.
 
 All are listed here, so that each identifier is used once; the modules follow the settings' topics.
+They yield the identifier of each fault, what is wrong, and what would be right.
 
 E001 DATA_DIR can be written    E002 DOMAIN is a domain    E003 RESUME is one of its words
 E004 limits are positive        E005 limits fit together
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.checks import CheckMessage, Tags, Warning, register
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import DatabaseError
 
 from msgnode.identity import sealed_secrets
@@ -37,7 +38,11 @@ _TOPICS = (node, services, devices, federation)
 @register()
 def check_node(**_: Any) -> list[CheckMessage]:
     """All of the node's own checks."""
-    return [fault for topic in _TOPICS for fault in topic.faults()]
+    found = [fault for topic in _TOPICS for fault in topic.faults()]
+    return [
+        (Warning if id_.startswith("W") else Error)(text, hint or None, id=f"msgnode.{id_}")
+        for id_, text, hint in found
+    ]
 
 
 @register(Tags.database)
