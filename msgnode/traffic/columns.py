@@ -25,42 +25,32 @@ from msgnode.core.redaction import PLAIN, cut, cut_id
 
 from .row_buffer import REPEATED, Columns
 
+
+def _of(type_: pa.DataType, names: str) -> list[pa.Field]:
+    return [pa.field(name, type_) for name in names.split()]
+
+
 _FROM_RECORD = pa.schema(
     [
-        pa.field("at", pa.float64()),
-        pa.field("session", pa.string()),
-        pa.field("runtime", pa.string()),
-        pa.field("id", pa.string()),
-        pa.field("type", pa.string()),
-        pa.field("sender", pa.string()),
-        pa.field("to", pa.string()),
-        pa.field("size", pa.int32()),
-        pa.field("listeners", pa.int32()),
-        pa.field("outcome", pa.string()),
-        pa.field("component", pa.string()),
-        pa.field("code", pa.int32()),
-        pa.field("effect", pa.string()),
-        pa.field("rule", pa.string()),
-        pa.field("asserted", pa.bool_()),
-        pa.field("latency", pa.float64()),
+        *_of(pa.float64(), "at"),
+        *_of(pa.string(), "session runtime id type sender to"),
+        *_of(pa.int32(), "size listeners"),
+        *_of(pa.string(), "outcome component"),
+        *_of(pa.int32(), "code"),
+        *_of(pa.string(), "effect rule"),
+        *_of(pa.bool_(), "asserted"),
+        *_of(pa.float64(), "latency"),
     ]
 )
 STORED = pa.schema(
     [
-        pa.field("at", pa.timestamp("us", tz="UTC")),
-        pa.field("node", pa.string()),
-        pa.field("worker", pa.string()),
+        *_of(pa.timestamp("us", tz="UTC"), "at"),
+        *_of(pa.string(), "node worker"),
         *(_FROM_RECORD.field(name) for name in _FROM_RECORD.names if name not in ("at", "latency")),
-        pa.field("latency_us", pa.int32()),
+        *_of(pa.int32(), "latency_us"),
     ]
 )
-OF_SESSIONS = pa.schema(
-    [
-        pa.field("event", pa.string()),
-        pa.field("lasted_s", pa.int32()),
-        pa.field("resumptions", pa.int32()),
-    ]
-)
+OF_SESSIONS = pa.schema([*_of(pa.string(), "event"), *_of(pa.int32(), "lasted_s resumptions")])
 """Columns that only rows of sessions have. In such a row `sender` is the runtime, `outcome` how the
 session ended, and `code` the close code of its socket.
 """

@@ -10,93 +10,62 @@ from __future__ import annotations
 
 from pyspark.sql import types as t
 
+_TEXT, _INTEGER, _LONG = t.StringType(), t.IntegerType(), t.LongType()
+_TIME, _BOOLEAN = t.TimestampType(), t.BooleanType()
+
+
+def _of(type_: t.DataType, names: str) -> list[t.StructField]:
+    return [t.StructField(name, type_) for name in names.split()]
+
+
 RAW = t.StructType(
     [
-        t.StructField("at", t.TimestampType()),
-        t.StructField("node", t.StringType()),
-        t.StructField("worker", t.StringType()),
-        t.StructField("session", t.StringType()),
-        t.StructField("runtime", t.StringType()),
-        t.StructField("id", t.StringType()),
-        t.StructField("type", t.StringType()),
-        t.StructField("sender", t.StringType()),
-        t.StructField("to", t.StringType()),
-        t.StructField("size", t.IntegerType()),
-        t.StructField("listeners", t.IntegerType()),
-        t.StructField("outcome", t.StringType()),
-        t.StructField("component", t.StringType()),
-        t.StructField("code", t.IntegerType()),
-        t.StructField("effect", t.StringType()),
-        t.StructField("rule", t.StringType()),
-        t.StructField("asserted", t.BooleanType()),
-        t.StructField("latency_us", t.IntegerType()),
-        t.StructField("event", t.StringType()),
-        t.StructField("lasted_s", t.IntegerType()),
-        t.StructField("resumptions", t.IntegerType()),
+        *_of(_TIME, "at"),
+        *_of(_TEXT, "node worker session runtime id type sender to"),
+        *_of(_INTEGER, "size listeners"),
+        *_of(_TEXT, "outcome component"),
+        *_of(_INTEGER, "code"),
+        *_of(_TEXT, "effect rule"),
+        *_of(_BOOLEAN, "asserted"),
+        *_of(_INTEGER, "latency_us"),
+        *_of(_TEXT, "event"),
+        *_of(_INTEGER, "lasted_s resumptions"),
     ]
 )
-PARTITION = t.StructType(
-    [t.StructField("date", t.DateType()), t.StructField("hour", t.IntegerType())]
-)
+PARTITION = t.StructType([*_of(t.DateType(), "date"), *_of(_INTEGER, "hour")])
 
-_RUN = [t.StructField("run", t.StringType()), t.StructField("hour", t.TimestampType())]
-_COUNTS = [
-    t.StructField("messages", t.LongType()),
-    t.StructField("bytes", t.LongType()),
-    t.StructField("deliveries", t.LongType()),
-    t.StructField("asserted", t.LongType()),
-]
+_RUN = [*_of(_TEXT, "run"), *_of(_TIME, "hour")]
+_COUNTS = _of(_LONG, "messages bytes deliveries asserted")
 TRAFFIC = t.StructType(
     [
         *_RUN,
-        *(
-            t.StructField(name, t.StringType())
-            for name in (
-                "from_scheme", "from_domain", "from_network", "to_scheme", "to_domain",
-                "to_network", "to_service", "type", "component", "outcome", "effect", "rule",
-            )
-        ),
-        t.StructField("code", t.IntegerType()),
+        *_of(_TEXT, "from_scheme from_domain from_network to_scheme to_domain to_network"),
+        *_of(_TEXT, "to_service type component outcome effect rule"),
+        *_of(_INTEGER, "code"),
         *_COUNTS,
     ]
-)  # fmt: skip
-PARTIES = t.StructType(
-    [
-        *_RUN,
-        t.StructField("role", t.StringType()),
-        t.StructField("address", t.StringType()),
-        *_COUNTS[:3],
-    ]
 )
+PARTIES = t.StructType([*_RUN, *_of(_TEXT, "role address"), *_COUNTS[:3]])
 LATENCY = t.StructType(
     [
         *_RUN,
-        t.StructField("type", t.StringType()),
-        t.StructField("component", t.StringType()),
-        t.StructField("bucket", t.IntegerType()),
-        t.StructField("messages", t.LongType()),
-        t.StructField("highest_us", t.IntegerType()),
+        *_of(_TEXT, "type component"),
+        *_of(_INTEGER, "bucket"),
+        *_of(_LONG, "messages"),
+        *_of(_INTEGER, "highest_us"),
     ]
 )
 DISTINCT = t.StructType(
-    [
-        *_RUN,
-        t.StructField("role", t.StringType()),
-        t.StructField("part", t.IntegerType()),
-        t.StructField("sketch", t.BinaryType()),
-    ]
+    [*_RUN, *_of(_TEXT, "role"), *_of(_INTEGER, "part"), *_of(t.BinaryType(), "sketch")]
 )
 SESSIONS = t.StructType(
     [
         *_RUN,
-        t.StructField("event", t.StringType()),
-        t.StructField("ending", t.StringType()),
-        t.StructField("code", t.IntegerType()),
-        t.StructField("bucket", t.IntegerType()),
-        t.StructField("sessions", t.LongType()),
-        t.StructField("resumptions", t.LongType()),
-        t.StructField("longest_s", t.IntegerType()),
-        t.StructField("bytes", t.LongType()),
+        *_of(_TEXT, "event ending"),
+        *_of(_INTEGER, "code bucket"),
+        *_of(_LONG, "sessions resumptions"),
+        *_of(_INTEGER, "longest_s"),
+        *_of(_LONG, "bytes"),
     ]
 )
 ROLL_UP: dict[str, t.StructType] = {
@@ -108,9 +77,7 @@ ROLL_UP: dict[str, t.StructType] = {
 }
 DAYS: dict[str, t.StructType] = {
     **ROLL_UP,
-    "hours": t.StructType(
-        [*_RUN, *(t.StructField(name, t.StringType()) for name in ("outcome", "effect")), *_COUNTS]
-    ),
+    "hours": t.StructType([*_RUN, *_of(_TEXT, "outcome effect"), *_COUNTS]),
     "latency_hours": t.StructType([*_RUN, *LATENCY.fields[4:]]),
 }
 """The tables of a day or a month: those of its hours added up, and what is told by hour: `hours`,
