@@ -144,6 +144,19 @@ def test_make_run_sets_everything_up_in_a_path_with_a_blank(machine: Machine) ->
     assert data.stat().st_uid == int(USER)
 
 
+def test_the_short_tests_of_what_needs_no_server_pass_with_this_python(machine: Machine) -> None:
+    folders = "tests/core tests/bus tests/policies tests/sessions"
+    done = subprocess.run(
+        machine.as_user(f"cd 'a node'; make test ARGS='{folders}' 2>&1"),
+        env=machine.environment, stdout=subprocess.PIPE, text=True, timeout=SET_UP_SECONDS,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:]
+    passed = re.search(r"^=.* (\d+) passed", done.stdout, re.MULTILINE)
+    assert passed and int(passed[1]) > 1000, done.stdout[-4000:]
+    assert f"python {PYTHON}." in done.stdout.lower()
+
+
 @pytest.fixture
 def released(machine: Machine) -> None:
     """Wheel and lock in the user's home, under the names that they have in a release."""
