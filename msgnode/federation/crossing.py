@@ -73,7 +73,6 @@ class _Vouched(msgspec.Struct):
     subject: str
     username: str = ""
     userURL: str = ""  # noqa: N815 (wire spelling)
-    expires: float = 0.0
 
 
 _vouched = msgspec.json.Decoder(_Vouched)
@@ -82,7 +81,8 @@ _vouched = msgspec.json.Decoder(_Vouched)
 def vouched_for(message: Message, own: str, peer: str) -> Identity | None:
     """The identity of a sender that a trusted node says it has verified.
 
-    Its issuer is that node. It is nobody of this domain, whose users this node itself knows; a
+    Its issuer is that node, and it is of this message alone, so it does not expire. It is nobody of
+    this domain, whose users this node itself knows, and has no name that could be one of theirs; a
     message with a token of its own is verified by that.
 
     Args:
@@ -103,10 +103,9 @@ def vouched_for(message: Message, own: str, peer: str) -> Identity | None:
     is_ours = own in (one.username.rpartition("@")[2].lower(), addresses.parse(one.userURL).home)
     if is_ours or not one.subject or len(bytes(said.assertedIdentity)) > MAX_SAID:
         return None
-    return Identity(
-        NODE_ISSUER + peer, f"{one.subject} {one.issuer}", one.username or one.userURL, peer,
-        one.userURL, expires=one.expires,
-    )  # fmt: skip
+    url = one.userURL if "://" in one.userURL else ""
+    name = one.username if "@" in one.username else url or f"{one.subject}@{peer}"
+    return Identity(NODE_ISSUER + peer, f"{one.subject} {one.issuer}", name, peer, url)
 
 
 def incoming_fault(message: Message, own: str, peer: str) -> str:

@@ -132,6 +132,10 @@ def test_case_71_what_a_node_says_of_a_sender_counts_where_it_is_trusted() -> No
     assert crossing.vouched_for(told, A, B) == Identity(
         "node:b.example", "1 https://idp.test", "bob@b.example", B, "user://b.example/bob"
     )
+    expired = vouched(replace(BOB, username="bob", user_url="bob", expires=1.0))
+    assert crossing.vouched_for(expired, A, B) == Identity(
+        "node:b.example", "1 https://idp.test", "1@b.example", B
+    ), "a name that may be one of ours does not count, and what is said now does not expire"
     untold = messages.parse(crossing.incoming(vouched(v=1)))
     assert crossing.vouched_for(untold, A, B) is None
     assert json.loads(untold.frame)["body"] == {"v": 1}

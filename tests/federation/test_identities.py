@@ -161,6 +161,6 @@ async def test_case_71_whose_a_message_is_counts_too_if_it_had_to_wait() -> None
     assert heard == []
     facts[0]()
     await asyncio.sleep(0)
-    bob = Identity(f"node:{B}", "bob idp", "bob", B)
+    bob = Identity(f"node:{B}", "bob idp", f"bob@{B}", B)
     assert heard == [(frames[0], bob), (frames[1], bob), (frames[2], None), (b"no message", None)]
     assert session.speaker.identity is None
