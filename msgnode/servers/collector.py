@@ -9,11 +9,11 @@ Even counting them takes up to 50 ms per million, so that is done only after mem
 accordingly.
 
 What is frozen while a page is rendered is mostly that page's, in cycles, and would stay until then:
-100 KB for each page of the console. So nothing is frozen while HTTP requests are served, except
-after FREEZES_ANYWAY seconds without a pause between them, and then only if what has survived is too
-much to be looked through at each collection. How much that is, is told by blocks of memory: a list
-of all objects would hold those that another thread is just making, which Python does not allow for
-("SystemError: bad argument to internal function").
+100 KB for each page of the console. So nothing is frozen while HTTP requests are served. If what
+has survived meanwhile is too much to be looked through at each collection, the next moment without
+a request is looked for, for at most FREEZES_ANYWAY seconds. How much that is, is told by blocks of
+memory: a list of all objects would hold those that another thread is just making, which Python does
+not allow for ("SystemError: bad argument to internal function").
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ _OF_A_SESSION = 300
 """Objects per session: 150 with an address and a subscription."""
 FREEZES_ANYWAY = 30.0
 """Seconds after which many survivors are frozen although requests are being served."""
+_LOOKS_AGAIN = 0.02
+"""Seconds between two looks for a moment without requests."""
 MANY = 50_000
 """Blocks of memory, of some 25,000 objects: a collection looks through those in about 3 ms; pages
 being made have a few thousand.
@@ -56,7 +58,7 @@ class Collector:
     ) -> None:
         self._sessions = sessions
         self._is_serving = is_serving
-        self._frozen_at = 0.0
+        self._is_waiting = False  # for a moment without requests
         self._blocks_frozen = 0  # blocks of memory when something was frozen last
         self._kept = 0
         self._sessions_kept = 0
@@ -68,14 +70,15 @@ class Collector:
         A start leaves little garbage, a few thousand objects: to look for it takes longer than it
         is worth, and the first full collection finds it.
         """
+        self._loop = loop
         self._freeze()
         self._kept = self._count()
         young, middle, _ = gc.get_threshold()
         gc.set_threshold(young, middle, _PORTION)
         gc.callbacks.append(self._collected)
-        loop.call_later(_EVERY, self._look, loop)
+        loop.call_later(_EVERY, self._look)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _look(self) -> None:
         sessions = self._sessions()
         of_sessions = _OF_A_SESSION * max(0, sessions - self._sessions_kept)
         most = of_sessions + max(2 * self._kept, self._kept + _WORTH_IT)
@@ -85,7 +88,7 @@ class Collector:
             gc.collect()
             self._freeze()
             self._kept, self._sessions_kept = self._count(), sessions
-        loop.call_later(_EVERY, self._look, loop)
+        self._loop.call_later(_EVERY, self._look)
 
     def _count(self) -> int:
         """The number of frozen objects, counted by walking through all of them."""
@@ -96,14 +99,21 @@ class Collector:
         """Freeze what has survived a collection of the oldest generation."""
         if phase != "stop" or info["generation"] != 2:  # noqa: PLR2004  (the oldest)
             return
-        now = time.monotonic()
-        if self._is_serving() and (
-            now - self._frozen_at < FREEZES_ANYWAY
-            or sys.getallocatedblocks() - self._blocks_frozen < MANY
-        ):
+        if not self._is_serving():
+            self._freeze()
+        elif not self._is_waiting and sys.getallocatedblocks() - self._blocks_frozen >= MANY:
+            self._is_waiting = True  # a thread that makes a page may have collected
+            until = time.monotonic() + FREEZES_ANYWAY
+            self._loop.call_soon_threadsafe(self._freeze_at_rest, until)
+
+    def _freeze_at_rest(self, until: float) -> None:
+        """Freeze what survives a collection at the next moment without requests, or by then."""
+        if self._is_serving() and time.monotonic() < until:
+            self._loop.call_later(_LOOKS_AGAIN, self._freeze_at_rest, until)
             return
-        self._frozen_at = now
+        gc.collect()
         self._freeze()
+        self._is_waiting = False
 
     def _freeze(self) -> None:
         gc.freeze()

@@ -26,6 +26,13 @@ BEGIN = """
         def call_later(self, seconds, called, *args):
             self.later.append((seconds, called, args))
 
+        def call_soon_threadsafe(self, called, *args):
+            self.later.append((0, called, args))
+
+        def turn(self):
+            _, called, args = self.later.pop()
+            called(*args)
+
     sessions = []
     loop = Loop()
     collector.Collector(sessions.__len__).start(loop)
@@ -61,36 +68,52 @@ def test_what_survives_a_collection_is_not_looked_at_again() -> None:
     assert out.split() == ["True", "True"]
 
 
-def test_while_pages_are_served_nothing_is_frozen_unless_they_never_pause_and_much_survives() -> (
-    None
-):
-    out = run("""
-        serving = [True]
-        collector.Collector(is_serving=lambda: bool(serving)).start(loop)
-        gc.callbacks.pop(0)  # that of the first one
-        gc.collect()  # the first one since the start
-        ring = Ring()
-        seen = weakref.ref(ring)
-        gc.collect()
-        del ring
-        gc.collect()
-        print(seen() is None)
-        kept = [[] for _ in range(1_000)]
-        before = gc.get_freeze_count()
-        serving.clear()
-        gc.collect()
-        print(gc.get_freeze_count() >= before + 1_000)
-        serving.append(True)
-        collector.FREEZES_ANYWAY = 0.0
-        before = gc.get_freeze_count()
-        more = [[] for _ in range(1_000)]
-        gc.collect()
-        print(gc.get_freeze_count() == before)
-        more += [[] for _ in range(collector.MANY)]
-        gc.collect()
-        print(gc.get_freeze_count() >= before + collector.MANY)
-    """)
-    assert out.split() == ["True"] * 4
+SERVING = """
+    serving = [True]
+    collector.Collector(is_serving=lambda: bool(serving)).start(loop)
+    gc.callbacks.pop(0)  # that of the first one
+    loop.later.clear()
+"""
+
+
+def test_while_pages_are_served_what_survives_is_frozen_at_the_next_moment_without_one() -> None:
+    out = run(
+        SERVING
+        + """
+    gc.collect()
+    few = [[] for _ in range(1_000)]
+    before = gc.get_freeze_count()
+    gc.collect()
+    print(gc.get_freeze_count() == before, loop.later == [])
+    many = [[] for _ in range(2 * collector.MANY)]
+    gc.collect()
+    gc.collect()
+    loop.turn()
+    print(gc.get_freeze_count() == before, len(loop.later) == 1)
+    ring = Ring()
+    seen = weakref.ref(ring)
+    del ring
+    serving.clear()
+    loop.turn()
+    print(gc.get_freeze_count() >= before + collector.MANY, seen() is None, loop.later == [])
+    """
+    )
+    assert out.split() == ["True"] * 7
+
+
+def test_if_there_is_no_such_moment_many_survivors_are_frozen_anyway() -> None:
+    out = run(
+        SERVING
+        + """
+    collector.FREEZES_ANYWAY = 0.0
+    many = [[] for _ in range(2 * collector.MANY)]
+    before = gc.get_freeze_count()
+    gc.collect()
+    loop.turn()
+    print(gc.get_freeze_count() >= before + collector.MANY, loop.later == [])
+    """
+    )
+    assert out.split() == ["True"] * 2
 
 
 def test_no_list_is_made_of_what_another_thread_may_just_be_making() -> None:
@@ -102,6 +125,7 @@ def test_no_list_is_made_of_what_another_thread_may_just_be_making() -> None:
         before = gc.get_freeze_count()
         kept = [[] for _ in range(2 * collector.MANY)]
         gc.collect()
+        loop.turn()
         print(gc.get_freeze_count() >= before + collector.MANY)
     """)
     assert out.split() == ["True"]
