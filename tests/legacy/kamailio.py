@@ -138,6 +138,7 @@ class Phone(asyncio.DatagramProtocol):
         self.requests: list[Sip] = []
         self.on_request: Callable[[Sip], bool] = lambda _: False
         self.silent = False
+        self._taken: set[str] = set()  # the first `Via` of each message, which has its branch
         self._waits: dict[str, asyncio.Queue[Sip]] = {}
         self._number = 0
 
@@ -158,7 +159,8 @@ class Phone(asyncio.DatagramProtocol):
         self.requests.append(message)
         if self.on_request(message):
             return
-        if message.method == "MESSAGE":
+        if message.method == "MESSAGE" and message["via"] not in self._taken:  # else sent again
+            self._taken.add(message["via"])
             self.texts.append((message["from"], message.text))
         if message.method != "ACK":
             self.answer(message, 200)
