@@ -55,6 +55,10 @@ class Holders(Protocol):
         """Whether an address missing from the routing table is certainly held by nobody."""
         ...
 
+    def is_runtime_known(self, runtime_url: str) -> bool:
+        """Whether a session of a runtime that is missing from the table has certainly ended."""
+        ...
+
     def miss_response(self, address: str) -> None:
         """Note that a response did not reach an address, of which is not known whose it is."""
         ...
@@ -77,6 +81,10 @@ class NoOthers:
         """Do nothing: all sessions are in the table."""
 
     def is_known(self, address: str) -> bool:
+        """Always true."""
+        return True
+
+    def is_runtime_known(self, runtime_url: str) -> bool:
         """Always true."""
         return True
 

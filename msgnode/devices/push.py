@@ -4,7 +4,8 @@ A push service (RFC 8030) takes a message for one browser or app at the URL of i
 node identifies itself by a signed token (VAPID, RFC 8292). Messages are never sent to it.
 
 A device that reads nothing gets one wake-up when a message begins to wait; the next one after it
-has fetched and more has come, at the earliest 30 seconds later.
+has come or fetched and more has come, at the earliest 30 seconds later. It may do so, and get more,
+between two looks, and before the push service has answered.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class _Subscription:
     session: LiveSession
     endpoint: str
     service: str  # which of the hosts
-    is_woken: bool = False
+    woken_in: tuple[str, int] | None = None  # who had read last, and how often it had come back
     woken_at: float = 0.0
     is_busy: bool = False
 
@@ -193,10 +194,9 @@ class PushWakeups:
                 del self._subscriptions[id_]
                 if each.session.is_closed:
                     self._forget(id_)
-            elif not self._waits(each.session):
-                each.is_woken = False
             elif (
-                not each.is_woken
+                self._waits(each.session)
+                and each.woken_in != self._reads(each.session)
                 and not each.is_busy
                 and now - each.woken_at >= LEAST_SECONDS
                 and self._under_way[each.service] < AT_ONCE
@@ -214,7 +214,12 @@ class PushWakeups:
             return device.stop_reading is None and device.buffer.has_unsent
         return not session.is_connected and session.outbox.waiting_bytes > 0
 
+    def _reads(self, session: LiveSession) -> tuple[str, int]:
+        device = self._devices.of_session(session.id)
+        return device.reader if device is not None else "", session.resumptions
+
     async def _wake(self, id_: str, to: _Subscription) -> None:
+        woken_in = self._reads(to.session)
         try:
             status = await self._post(id_, to.endpoint)
         except (NotAllowed, NoAnswer, Unavailable):
@@ -223,7 +228,7 @@ class PushWakeups:
             to.is_busy = False
             self._under_way[to.service] -= 1
         if 200 <= status < 300:
-            to.is_woken = True
+            to.woken_in = woken_in
             self.counters.sent += 1
             return
         self.counters.failed += 1

@@ -444,17 +444,21 @@ class SessionLocator:
         """The session with a token, at any worker; None if there is none.
 
         Raises:
-            Unavailable: it may be at a worker that does not answer.
+            Unavailable: it may be at a worker that does not answer or cannot be found out.
         """
         number = object()
         while (session := self.find(runtime_url, token)) is None:
             try:
                 self.ask_others(runtime_url, number)
-                return self.find(runtime_url, token)
             except Pending as fact:
                 known = asyncio.Event()
                 fact.when_known(known.set)
                 await known.wait()
+            else:
+                session = self.find(runtime_url, token)
+                if session is None and not self._holders.is_runtime_known(runtime_url):
+                    raise Unavailable("Where the session is cannot be found out just now.")
+                break
         return session
 
     def here(self, session: Listener) -> LiveSession:

@@ -172,6 +172,10 @@ class Homes:
             return False
         return self._interest.hears(address)  # else it was evicted since it was asked for
 
+    def is_runtime_known(self, runtime_url: str) -> bool:
+        """Whether a session of a runtime that is missing from the table has certainly ended."""
+        return self.knows_all() and not self._is_unknown(runtime_url)
+
     def miss_response(self, address: str) -> None:
         """Note that a response did not reach an address, of which is not known whose it is."""
         self._interest.miss_response(address)

@@ -242,6 +242,28 @@ async def test_case_31_what_a_push_service_answers(
     assert pushes.asked.empty(), "not again within thirty seconds"
 
 
+async def test_a_device_is_woken_again_that_has_fetched_before_the_push_service_has_answered(
+    pushes: Service, worker: Worker
+) -> None:
+    token = await worker.open()
+    await worker.ask("PUT", "/push", {"endpoint": pushes.endpoint}, token)
+    pushes.may_answer.clear()
+    worker.deliver(1)
+    worker.wakeups.look(100.0)
+    await pushes.next()
+    assert len((await worker.ask("GET", "/poll?wait=0", token=token)).json()["messages"]) == 1
+    pushes.may_answer.set()
+    await settled(worker)
+    worker.deliver(2)
+    worker.wakeups.look(101.0)
+    assert pushes.asked.empty(), "not again within thirty seconds"
+    worker.wakeups.look(131.0)
+    await pushes.next()
+    await settled(worker)
+    worker.wakeups.look(161.0)
+    assert pushes.asked.empty(), "it has not fetched"
+
+
 async def test_a_push_service_that_is_frozen_holds_up_no_other(pushes: Service) -> None:
     worker = Worker()
     async with service("127.0.0.2") as frozen:

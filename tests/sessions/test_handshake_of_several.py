@@ -35,6 +35,7 @@ class Others(NoOthers):
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.are_silent = False
+        self.is_certain = True
         self._told: set[Hashable] = set()
         self._waiting: list[Callable[[], None]] = []
 
@@ -44,6 +45,9 @@ class Others(NoOthers):
         self._told.discard(key)
         if self.are_silent:
             raise Unavailable("silent")
+
+    def is_runtime_known(self, runtime_url: str) -> bool:
+        return self.is_certain
 
     def _ask(self, key: Hashable, runtime_url: str, known: Callable[[], None]) -> None:
         self.asked.append(runtime_url)
@@ -254,3 +258,18 @@ async def test_a_token_is_located_at_whichever_worker(door: Door) -> None:
     await turns()
     door.others.answer()
     assert await asyncio.wait_for(nobodys, 10) is None
+
+
+@pytest.mark.parametrize("is_certain", [True, False])
+async def test_a_session_that_cannot_be_found_out_has_not_ended(
+    door: Door, is_certain: bool
+) -> None:
+    door.others.is_certain = is_certain
+    asking = asyncio.ensure_future(door.locator.locate(URL, "token"))
+    await turns()
+    door.others.answer()
+    if is_certain:
+        assert await asking is None
+    else:
+        with pytest.raises(Unavailable):
+            await asking

@@ -117,7 +117,8 @@ def _broken_by(seed: int) -> set[str]:
     kinds = {each.kind for each in scenario.faults_of(seed)}
     if scenario.domains_of(seed) > 1:
         kinds |= {mutants.ABROAD, *([] if scenario.is_by_stubs(seed) else [mutants.BY_LINKS])}
-    return kinds | {mutants.SERVER} if scenario.has_server(seed) else kinds
+    device = scenario.device_of(seed)
+    return kinds | {f"a {device.kind}"} if device is not None else kinds
 
 
 def _shrunk(seed: int, faults: Sequence[Fault], kind: str) -> Sequence[Fault]:
@@ -161,6 +162,7 @@ def _load() -> None:
         scenario.run(0, [], 3.0)
         scenario.run(2, [], 3.0)
         scenario.run(7, [], 3.0)
+        scenario.run(15, [], 3.0)
         return sorted(sys.modules)
 
     for name in _alone(look):

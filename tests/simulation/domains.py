@@ -274,7 +274,7 @@ class OfStub(Dialled):
         return AcceptedRuntime(worker, wire, self)
 
     def ended(self, code: int, reason: str) -> None:
-        if self.is_open and not self._is_left:
+        if self.is_open and (self.is_lost or not self._is_left):
             self.worker.site.forgot_at = self.worker.site.world.now  # what was under way is lost
         super().ended(code, reason)
 
@@ -447,9 +447,9 @@ def install() -> None:
         client: HttpClient, method: str, url: str, body: Any = None, headers: Any = None, *_: Any
     ) -> Answer:
         assert Machine.current is not None
-        network, server = Machine.current.site.network, Machine.current.site.server
-        if server is not None:
-            answer: Answer = await server.posted(body, headers)
+        network, device = Machine.current.site.network, Machine.current.site.device
+        if device is not None:
+            answer: Answer = await device.posted(body, headers)
             return answer
         if network is None:
             raise NoAnswer("There is no network.")

@@ -87,4 +87,16 @@ KEPT: list[tuple[str, int, list[Fault]]] = [
         7,
         [],
     ),
+    (
+        "a phone had fetched what it was woken for, and got more before the node had noticed: it "
+        "was never woken again",
+        15,
+        [],
+    ),
+    (
+        "a request of a device came to a worker that could not ask who has its session, and was "
+        "told that this has ended: a network server opened another one, and was posted all twice",
+        20040,
+        [Fault(4.37, "redis comes back empty", 2, 0.30)],
+    ),
 ]  # fmt: skip

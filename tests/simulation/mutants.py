@@ -249,7 +249,15 @@ def _posted_again_under_another_id() -> None:
     webhook.post = lambda http, target, _, body: post(http, target, uuid.uuid4().hex, body)
 
 
-ABROAD, BY_LINKS, SERVER = "several domains", "domains with links", "a network server"
+def _fetched_is_not_noticed() -> None:
+    """A phone that was woken counts as woken for ever."""
+    from msgnode.devices.push import PushWakeups
+
+    PushWakeups._reads = lambda self, _: ("", 0)  # type: ignore[method-assign,assignment]
+
+
+ABROAD, BY_LINKS = "several domains", "domains with links"
+SERVER, PHONE = "a network server", "a phone"
 
 MUTANTS: dict[str, tuple[Callable[[], None], set[str]]] = {
     each.__name__.strip("_").replace("_", " "): (each, needs)
@@ -277,7 +285,8 @@ MUTANTS: dict[str, tuple[Callable[[], None], set[str]]] = {
         (_requests_of_dead_stub_are_waited_for, {"stubs are slow", "stubs die"}),
         (_new_session_at_peer_is_not_noticed, {"stubs die"}),
         (_webhook_is_not_set_again, {SERVER, "kill"}),
-        (_posted_again_under_another_id, {"answers of server are lost"}),
+        (_posted_again_under_another_id, {SERVER, "answers of server are lost"}),
+        (_fetched_is_not_noticed, {PHONE}),
     )
 }
 """Each with the faults that it needs to show."""

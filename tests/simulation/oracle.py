@@ -10,7 +10,8 @@
   order.
   What was answered 100, because it is stored, comes, perhaps twice.
   One worker of each domain serves the other one. While an operator lets nothing pass, nothing does.
-- A network server is posted the events of what it observes, each once, in order, or is told.
+- A network server is posted the events of what it observes, each once, in order, or is told. So is
+  a phone, which sleeps until it is woken, and both keep their sessions.
 - A ban, and an operator's end of a session, are in force at every worker in a few seconds.
 - A runtime that does not read for a moment keeps its socket: who sends to it waits.
 - When nothing has been broken for a minute, everybody is served: each runtime reaches each other
@@ -172,7 +173,7 @@ def is_healed(crowd: Crowd) -> bool:
     if network is not None and network.has_unaware:
         return False
     is_in = all(each.is_in and each.address and each.unnoticed < now for each in crowd.runtimes)
-    is_in = is_in and all(each.has_webhook for each in crowd.servers)
+    is_in = is_in and all(each.is_ready for each in crowd.devices)
     return is_in and not is_settled(crowd)
 
 
@@ -180,7 +181,7 @@ def is_healed(crowd: Crowd) -> bool:
 def serves_all(crowd: Crowd) -> list[str]:
     """After a minute without faults: let everybody reach everybody."""
     found = [f"{each} is not served" for each in crowd.runtimes if not each.is_in]
-    found += [f"{each} has no webhook" for each in crowd.servers if not each.has_webhook]
+    found += [f"{each} has no {each.outlet}" for each in crowd.devices if not each.is_ready]
     found += [f"{each} holds nothing" for each in crowd.runtimes if each.is_in and not each.address]
     there = [each for each in crowd.runtimes if each.is_in and each.address]
     asked = [(one, one.request(other.address)) for one in there for other in there]

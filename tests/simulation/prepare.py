@@ -75,6 +75,7 @@ def prepare(settings: str = "tests.settings") -> None:
     node.NODE["DRAIN_STAGGER"] = 1.6
     node.NODE["OUTBOX_BYTES"] = 128 * 1024
     django.setup()
+    from msgnode.devices import push
     from msgnode.node import base, federation, worker  # noqa: F401
     from msgnode.sandbox import process
     from msgnode.storage import database_threads, group_commit
@@ -84,6 +85,7 @@ def prepare(settings: str = "tests.settings") -> None:
     queues = SimpleNamespace(SimpleQueue=SimpleQueue, Empty=queue.Empty)
     group_commit.threading = database_threads.threading = threads  # type: ignore
     group_commit.queue = database_threads.queue = queues  # type: ignore
+    push.LEAST_SECONDS = 3.0
     process.find_deno = lambda: "deno"  # type: ignore[assignment]
     base.this_host = lambda: Machine.current.host if Machine.current is not None else ""
     runs = worker_process.runs

@@ -263,9 +263,9 @@ class Crowd:
         self.hasty: list[str] = []  # ends of sockets of runtimes that had not been slow for long
         self.ended: dict[str, float] = {}  # sessions that an operator has ended, and when
         self.is_quiet = False
-        self.servers: list[Any] = [each.server for each in sites if each.server is not None]
-        for server in self.servers:
-            server.crowd = self
+        self.devices: list[Any] = [each.device for each in sites if each.device is not None]
+        for device in self.devices:
+            device.crowd = self
         self.runtimes = [
             Runtime(self, sites[n % len(sites)], n, random.Random(f"{seed} {n}"))
             for n in range(number)
@@ -516,7 +516,7 @@ class Runtime:
         sent = self._send("update", topic, self.address, False)
         sent.listeners = [
             (each, each.session)
-            for each in (*self.crowd.runtimes, *self.crowd.servers)
+            for each in (*self.crowd.runtimes, *self.crowd.devices)
             if topic in each.hears
         ]
         return sent

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from msgnode.models import Peer
 
 from . import oracle
+from .devices import HttpDevice, NetworkServer, Phone
 from .domains import Network, decide
 from .prepare import CHANCE
 from .runtimes import Crowd
-from .webhooks import NetworkServer
 from .workers import Site, WorkerProcess
 from .world import World
 
@@ -59,21 +59,21 @@ def is_by_stubs(seed: int) -> bool:
     return seed % 10 == 7
 
 
-def has_server(seed: int) -> bool:
-    """Whether a network server with a webhook is in the world of a seed."""
-    return seed % 10 == 0
+def device_of(seed: int) -> type[HttpDevice] | None:
+    """Who has a session over HTTP in the world of a seed."""
+    return NetworkServer if seed % 10 == 0 else Phone if seed % 20 == 15 else None
 
 
 def kinds_of(seed: int) -> dict[str, tuple[Step, Step]]:
     """What can be broken in the run of a seed."""
     if domains_of(seed) == 1:
-        return {**KINDS, **SERVER_KINDS} if has_server(seed) else KINDS
+        return {**KINDS, **DEVICE_KINDS} if device_of(seed) else KINDS
     return {**KINDS, **DOMAIN_KINDS, **(STUB_KINDS if is_by_stubs(seed) else {})}
 
 
 def _pairs_of(seed: int) -> Sequence[tuple[str, str]]:
     if domains_of(seed) == 1:
-        return (*TOGETHER, *SERVER_TOGETHER) if has_server(seed) else TOGETHER
+        return (*TOGETHER, *DEVICE_TOGETHER) if device_of(seed) else TOGETHER
     return (*DOMAINS_TOGETHER, *(STUBS_TOGETHER if is_by_stubs(seed) else ()))
 
 
@@ -152,8 +152,8 @@ def run(seed: int, faults: Sequence[Fault] | None = None, seconds: float = BROKE
 def _one(world: World, seed: int, chance: random.Random) -> list[Site]:
     """A node that is alone."""
     site = Site(world, "localhost")
-    if has_server(seed):
-        NetworkServer(site, seed)
+    if (device := device_of(seed)) is not None:
+        device(site, seed)
     number = chance.choice((2, 2, 3, 3, 4))
     same_host = chance.random() < 0.5
     for n in range(number):
@@ -380,13 +380,13 @@ STUB_KINDS: dict[str, tuple[Step, Step]] = {
 }  # fmt: skip
 """And where they reach one another by stubs."""
 
-SERVER_KINDS: dict[str, tuple[Step, Step]] = {
-    "server is away": (_set("server", "is_away", True), _set("server", "is_away", False)),
+DEVICE_KINDS: dict[str, tuple[Step, Step]] = {
+    "server is away": (_set("device", "is_away", True), _set("device", "is_away", False)),
     "answers of server are lost": (
-        _set("server", "loses_answers", True), _set("server", "loses_answers", False)
+        _set("device", "loses_answers", True), _set("device", "loses_answers", False)
     ),
 }  # fmt: skip
-"""And where there is a network server."""
+"""And where there is a network server, or a phone with a push service."""
 
 TOGETHER = (
     ("database is slow", "freeze"),  # while a renewal, or another transaction, is under way
@@ -419,7 +419,7 @@ STUBS_TOGETHER = (
     (_UNREACHABLE, "stubs die"),
 )
 
-SERVER_TOGETHER = (
+DEVICE_TOGETHER = (
     ("server is away", "kill"),
     ("server is away", "stop"),
     ("server is away", "freeze"),

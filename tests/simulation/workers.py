@@ -22,7 +22,7 @@ class Site:
     Attributes:
         network: to the nodes of other domains, None if there are none.
         stubs: the processes of stubs that its workers have started.
-        server: a network server that has a webhook, None if there is none.
+        device: who has a session over HTTP, None if there is nobody.
         counted: frames that its workers have read from runtimes.
         forgot_at: when something was lost last that its workers had for another domain.
         closed_at: since when an operator lets nothing pass to other domains, 0.0 if something may.
@@ -35,7 +35,7 @@ class Site:
         self.workers: list[WorkerProcess] = []
         self.network: Any = None
         self.stubs: list[Any] = []
-        self.server: Any = None
+        self.device: Any = None
         self.counted = 0
         self.forgot_at = self.closed_at = 0.0
         self._pids = 100 + 1_000 * number
@@ -152,7 +152,8 @@ class WorkerProcess:
     async def _run(self, machine: Machine) -> None:
         settings.DOMAIN = self.site.domain
         settings.FEDERATION = "off" if self.site.network is None else "listed"
-        settings.DEVICE_HTTP = settings.DEVICE_WEBHOOKS = self.site.server is not None
+        settings.DEVICE_HTTP = settings.DEVICE_WEBHOOKS = self.site.device is not None
+        settings.PUSH_CONTACT = "mailto:operator@example.org" if self.site.device else ""
         node = Node()
         lost = machine.create_future()
         node.parts.lease.on_lost.append(lambda why: lost.done() or lost.set_result(why))

@@ -1,7 +1,9 @@
-"""A network server, in the simulation: it has a session over HTTP and is posted its messages.
+"""Who has a session over HTTP, in the simulation: a network server, which is posted its messages,
+and a phone, which sleeps until its push service wakes it, and then fetches them.
 
-It observes the objects of runtimes. It drops what comes under a known id, as receivers of webhooks
-do; it is away for a time, or its answers are lost.
+They observe the objects of runtimes. The server drops what comes under a known id, as receivers of
+webhooks do. What the node posts to, the server or the push service, is away for a time, or its
+answers are lost.
 """
 
 from __future__ import annotations
@@ -25,20 +27,24 @@ from .runtimes import SUBSCRIPTIONS, Crowd
 from .workers import Site, WorkerProcess
 from .world import Machine
 
-HOST = "server.example"
 DELAY = (0.002, 0.05)
 PATIENCE = 15.0
-"""Seconds that the server waits for an answer, longer than the node does."""
+"""Seconds that a device waits for an answer, longer than the node does."""
 NO_ANSWER = 10.0
+PUSHED = 0.3
+"""Seconds until a phone is woken, at most."""
 
 
-class NetworkServer:
-    """The server, with what a Runtime has as a listener.
+class HttpDevice:
+    """A device, with what a Runtime has as a listener.
 
     Attributes:
-        is_away: nobody answers at its webhook.
-        loses_answers: it has got what was posted, and the node does not hear of that.
+        is_ready: whether the node knows where to post.
+        is_away: nobody answers there.
+        loses_answers: what was posted has come, and the node does not hear of that.
     """
+
+    kind = outlet = url = ""
 
     def __init__(self, site: Site, seed: int) -> None:
         self.site, self.world = site, site.world
@@ -46,17 +52,17 @@ class NetworkServer:
         self.hears: dict[str, float] = {}
         self.gaps: list[float] = []
         self.crowd: Crowd
-        self.is_away = self.loses_answers = self.has_webhook = False
+        self.is_away = self.loses_answers = self.is_ready = False
+        self._runtime_url = f"runtime://{site.domain}/device"
         self._key, self._token = _key(site), ""
-        self._chance = random.Random(f"server of {seed}")
+        self._chance = random.Random(f"{self.kind} of {seed}")
         self._asks = self._under_way = 0
-        self._seen: set[str] = set()
         self._delivered: dict[tuple[str, int, str], int] = {}
-        site.server = self
+        site.device = self
         self.world.after(1.5, self._act)
 
     def __repr__(self) -> str:
-        return "the server"
+        return f"the {self.kind}"
 
     # --- what it asks the node --------------------------------------------------------------------
 
@@ -65,15 +71,18 @@ class NetworkServer:
         if self._under_way:
             return
         if not self._token:
-            self._ask("POST", "sessions", {"runtimeURL": f"runtime://{self.site.domain}/server"},
-                      self._opened, self._key)  # fmt: skip
-        elif not self.has_webhook:
-            self._ask("PUT", "webhook", {"url": f"https://{HOST}/hook"}, self._set)
+            asked = {"runtimeURL": self._runtime_url}
+            self._ask("POST", "sessions", asked, self._opened, self._key)
+        elif not self.is_ready:
+            self._ask("PUT", self.outlet, {"url": self.url, "endpoint": self.url}, self._set)
         else:
-            known = (f"{each}/changes" for each in sorted(self.crowd.holders))
-            new = [each for each in known if each not in self.hears]
-            if new:
-                self._subscribe(new[0])
+            self._go_on()
+
+    def _go_on(self) -> None:
+        known = (f"{each}/changes" for each in sorted(self.crowd.holders))
+        new = [each for each in known if each not in self.hears]
+        if new:
+            self._subscribe(new[0])
 
     def _subscribe(self, topic: str) -> None:
         def answered(status: int, _: Any) -> None:
@@ -81,25 +90,27 @@ class NetworkServer:
                 self.hears[topic] = self.world.now
 
         to = SUBSCRIPTIONS.format(self.site.domain)
-        me, body = f"runtime://{self.site.domain}/server", {"resources": [topic]}
-        message = {"id": self._asks, "type": "subscribe", "from": me, "to": to, "body": body}
-        self._ask("POST", "messages", message, answered)
+        message = {"id": self._asks, "type": "subscribe", "from": self._runtime_url, "to": to,
+                   "body": {"resources": [topic]}}  # fmt: skip
+        self._ask("POST", "messages", message, answered, query="wait=8")
 
     def _opened(self, status: int, told: Any) -> None:
         if status == 201:
             self._token, self.session = told["token"], self.session + 1
 
     def _set(self, status: int, told: Any) -> None:
-        self.has_webhook = status == 200
-        self.world.note(f"the server set its webhook: {status} {told if status != 200 else ''}")
+        self.is_ready = status in (200, 201)
+        self.world.note(f"{self} set its {self.outlet}: {status} {'' if self.is_ready else told}")
 
-    def _forget_session(self) -> None:
-        self._token, self.has_webhook, self.hears = "", False, {}
+    def _forget_session(self, told: Any) -> None:
+        self.world.note(f"{self} has lost its session: {told}")
+        self._token, self.is_ready, self.hears = "", False, {}
         self.session += 1
 
     def _ask(
-        self, method: str, path: str, body: Any, then: Callable[[int, Any], None], bearer: str = ""
-    ) -> None:
+        self, method: str, path: str, body: Any, then: Callable[[int, Any], None],
+        bearer: str = "", query: str = "",
+    ) -> None:  # fmt: skip
         """Send a request to some worker, one at a time."""
         serving = [each for each in self.site.workers if each.is_serving]
         if not serving:
@@ -111,15 +122,15 @@ class NetworkServer:
         def answered(status: int, text: bytes) -> None:
             if self._under_way == number:
                 self._under_way = 0
+                told = json.loads(text or b"null")
                 if status == 401:
-                    self.world.note("the server has lost its session")
-                    self._forget_session()
+                    self._forget_session(told)
                 else:
-                    then(status, json.loads(text or b"null"))
+                    then(status, told)
 
         scope = {
             "method": method, "path": f"{ROOT}/{path}", "client": ["10.2.0.1", 1],
-            "query_string": b"wait=8" if path == "messages" else b"",
+            "query_string": query.encode(),
             "headers": [(b"authorization", f"Bearer {bearer or self._token}".encode())],
         }  # fmt: skip
         self.world.after(PATIENCE, lambda: answered(0, b""))
@@ -141,12 +152,11 @@ class NetworkServer:
         machine = Machine.current
         assert machine is not None
         done = machine.create_future()
-        id_ = headers["webhook-id"]
 
         def arrives() -> None:
             if self.is_away:
                 return
-            answer = self._takes(id_, json.loads(body))
+            answer = self._takes(body, headers)
             if not self.loses_answers:
                 self.world.after(self._delay(), lambda: _on(machine, lambda: settle(answer)))
 
@@ -162,21 +172,18 @@ class NetworkServer:
             raise NoAnswer("It did not answer.") from None
         return answer
 
-    def _takes(self, id_: str, told: dict[str, Any]) -> bytes:
-        if told.get("type") == "challenge":
-            return json.dumps({"challenge": told["challenge"]}).encode()
-        if id_ in self._seen:
-            return b""
-        self._seen.add(id_)
+    def _takes(self, body: bytes, headers: Mapping[str, str]) -> bytes:
+        raise NotImplementedError
+
+    def _hear(self, told: dict[str, Any]) -> None:
+        """Take events, as the node tells them."""
         if told["gap"]:
             self.gaps.append(self.world.now)
-            self.world.note("the server is told of a gap")
+            self.world.note(f"{self} is told of a gap")
         for each in told["messages"]:
             self._got(each)
         if "close" in told:
-            self.world.note(f"the server is told of its end: {told['close']}")
-            self._forget_session()
-        return b""
+            self._forget_session(told["close"])
 
     def _got(self, message: dict[str, Any]) -> None:
         value = message["body"].get("value")
@@ -194,6 +201,60 @@ class NetworkServer:
                 f"{self} got the event {sent.number} of {sent.by} behind {self._delivered[key]}"
             )
         self._delivered[key] = max(sent.number, self._delivered.get(key, 0))
+
+
+class NetworkServer(HttpDevice):
+    """It is posted its messages."""
+
+    kind, outlet, url = "network server", "webhook", "https://server.example/hook"
+    _seen: frozenset[str] = frozenset()
+
+    def _takes(self, body: bytes, headers: Mapping[str, str]) -> bytes:
+        id_, told = headers["webhook-id"], json.loads(body)
+        if told.get("type") == "challenge":
+            return json.dumps({"challenge": told["challenge"]}).encode()
+        if id_ not in self._seen:
+            self._seen |= {id_}
+            self._hear(told)
+        return b""
+
+
+class Phone(HttpDevice):
+    """It sleeps until it is woken, and then fetches until there is nothing more."""
+
+    kind, outlet, url = "phone", "push", "https://web.push.apple.com/phone"
+    _is_awake, _next = False, ""
+
+    def _takes(self, body: bytes, headers: Mapping[str, str]) -> bytes:
+        self.world.after(self._chance.uniform(0.0, PUSHED), self._wake)
+        return b""
+
+    def _wake(self) -> None:
+        self._is_awake = True
+        if not self._under_way:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self._is_awake and self._token:
+            wait = self._chance.choice((0, 0, 2))
+            after = f"&after={self._next}" if self._next else ""
+            self._is_awake = False
+            self._ask("GET", "poll", None, self._fetched, query=f"wait={wait}{after}")
+        else:
+            super()._go_on()
+
+    def _fetched(self, status: int, told: Any) -> None:
+        if status == 200:
+            self._next = told["next"]
+            self._hear(told)
+        if status != 204:
+            self._is_awake = True  # there may be more; or it comes again in a moment
+        if status == 200 and self._token:
+            self._go_on()
+
+    def _forget_session(self, told: Any) -> None:
+        super()._forget_session(told)
+        self._next = ""
 
 
 def _on(machine: Machine, call: Callable[[], object]) -> None:
