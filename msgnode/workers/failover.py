@@ -6,6 +6,8 @@ Rules
   is retired; then all remaining workers take over its sessions, each row by one of them. The
   sessions return with a gap, because their queues are lost. Those that a clean stop has left have
   a gap if something was under way to them: whoever sent it says so.
+- A worker that no other can find takes them later: what it has is lost to runtimes that come
+  elsewhere.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ class Failover:
         raise_alarm: Callable[[str, str, str], None],
     ) -> None:
         self.expected: set[str] = set()
+        self._network = network
         self._transport = transport = network.transport
         self._me = transport.me
         self._lease = lease
@@ -174,6 +177,7 @@ class Failover:
                     text = f"The worker {name} has ended without taking leave."
                     self._raise_alarm("unclean-stop", epoch, text)
                 await self._tell_missed()
+                await self._be_found()
                 await self.take_over([epoch, FREE], [])  # those too that it could not give away
                 break
             except Exception as error:
@@ -183,6 +187,13 @@ class Failover:
         if other is not None:
             self._copies.forget(other)
         self._others.dead.discard(epoch)
+
+    async def _be_found(self) -> None:
+        """Wait until others can find what this worker has, but not longer than a lease."""
+        for _ in range(30):
+            if self._network.meets_others:
+                return
+            await asyncio.sleep(self._timeout / 30)
 
     async def _tell_missed(self) -> None:
         """Have the sessions told for which frames were under way to the worker that has ended."""

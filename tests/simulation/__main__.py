@@ -162,6 +162,7 @@ def _load() -> None:
         scenario.run(0, [], 3.0)
         scenario.run(2, [], 3.0)
         scenario.run(7, [], 3.0)
+        scenario.run(13, [], 3.0)
         scenario.run(15, [], 3.0)
         return sorted(sys.modules)
 

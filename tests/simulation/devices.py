@@ -35,16 +35,17 @@ PUSHED = 0.3
 """Seconds until a phone is woken, at most."""
 
 
-class HttpDevice:
+class Device:
     """A device, with what a Runtime has as a listener.
 
     Attributes:
-        is_ready: whether the node knows where to post.
+        is_ready: whether the node knows where it is reached.
         is_away: nobody answers there.
-        loses_answers: what was posted has come, and the node does not hear of that.
+        loses_answers: what was sent there has come, and the node does not hear of that.
     """
 
-    kind = outlet = url = ""
+    kind = outlet = ""
+    may_repeat = False
 
     def __init__(self, site: Site, seed: int) -> None:
         self.site, self.world = site, site.world
@@ -54,15 +55,57 @@ class HttpDevice:
         self.crowd: Crowd
         self.is_away = self.loses_answers = self.is_ready = False
         self._runtime_url = f"runtime://{site.domain}/device"
-        self._key, self._token = _key(site), ""
         self._chance = random.Random(f"{self.kind} of {seed}")
-        self._asks = self._under_way = 0
+        self._asks = 0
         self._delivered: dict[tuple[str, int, str], int] = {}
         site.device = self
         self.world.after(1.5, self._act)
 
     def __repr__(self) -> str:
         return f"the {self.kind}"
+
+    def _act(self) -> None:
+        raise NotImplementedError
+
+    def _new_topic(self) -> str:
+        """One of those that it does not hear yet, "" if there is none."""
+        known = (f"{each}/changes" for each in sorted(self.crowd.holders))
+        return next((each for each in known if each not in self.hears), "")
+
+    def _subscription(self, topic: str) -> dict[str, Any]:
+        to = SUBSCRIPTIONS.format(self.site.domain)
+        return {"id": self._asks, "type": "subscribe", "from": self._runtime_url, "to": to,
+                "body": {"resources": [topic]}}  # fmt: skip
+
+    def _got(self, message: dict[str, Any]) -> None:
+        value = message["body"].get("value")
+        if value == "gap":
+            self.gaps.append(self.world.now)
+        if message["type"] != "update" or not isinstance(value, int):
+            return
+        sent = self.crowd.sent[value]
+        if any(who is self for who, _ in sent.got):
+            if self.may_repeat:
+                return
+            self.crowd.problem(f"{self} got the event {sent.number} of {sent.by} twice")
+        sent.got.append((self, self.world.now))  # type: ignore[arg-type]
+        key = repr(sent.by), sent.session, sent.to
+        if sent.number < self._delivered.get(key, 0):
+            self.crowd.problem(
+                f"{self} got the event {sent.number} of {sent.by} behind {self._delivered[key]}"
+            )
+        self._delivered[key] = max(sent.number, self._delivered.get(key, 0))
+
+
+class HttpDevice(Device):
+    """One that has a session over HTTP."""
+
+    url = ""
+
+    def __init__(self, site: Site, seed: int) -> None:
+        super().__init__(site, seed)
+        self._key, self._token = _key(site), ""
+        self._under_way = 0
 
     # --- what it asks the node --------------------------------------------------------------------
 
@@ -79,19 +122,15 @@ class HttpDevice:
             self._go_on()
 
     def _go_on(self) -> None:
-        known = (f"{each}/changes" for each in sorted(self.crowd.holders))
-        new = [each for each in known if each not in self.hears]
-        if new:
-            self._subscribe(new[0])
+        if topic := self._new_topic():
+            self._subscribe(topic)
 
     def _subscribe(self, topic: str) -> None:
         def answered(status: int, _: Any) -> None:
             if status == 200:
                 self.hears[topic] = self.world.now
 
-        to = SUBSCRIPTIONS.format(self.site.domain)
-        message = {"id": self._asks, "type": "subscribe", "from": self._runtime_url, "to": to,
-                   "body": {"resources": [topic]}}  # fmt: skip
+        message = self._subscription(topic)
         self._ask("POST", "messages", message, answered, query="wait=8")
 
     def _opened(self, status: int, told: Any) -> None:
@@ -137,7 +176,7 @@ class HttpDevice:
         asked = _asked(worker, scope, json.dumps(body).encode(), self._back(answered))
         machine = worker.machine
         assert machine is not None
-        self.world.after(self._delay(), lambda: _on(machine, lambda: machine.create_task(asked())))
+        self.world.after(self._delay(), lambda: on(machine, lambda: machine.create_task(asked())))
 
     def _back(self, answered: Callable[[int, bytes], None]) -> Callable[[int, bytes], None]:
         return lambda *told: self.world.after(self._delay(), lambda: answered(*told))
@@ -158,7 +197,7 @@ class HttpDevice:
                 return
             answer = self._takes(body, headers)
             if not self.loses_answers:
-                self.world.after(self._delay(), lambda: _on(machine, lambda: settle(answer)))
+                self.world.after(self._delay(), lambda: on(machine, lambda: settle(answer)))
 
         def settle(answer: bytes) -> None:
             if not done.done():
@@ -184,23 +223,6 @@ class HttpDevice:
             self._got(each)
         if "close" in told:
             self._forget_session(told["close"])
-
-    def _got(self, message: dict[str, Any]) -> None:
-        value = message["body"].get("value")
-        if value == "gap":
-            self.gaps.append(self.world.now)
-        if message["type"] != "update" or not isinstance(value, int):
-            return
-        sent = self.crowd.sent[value]
-        if any(who is self for who, _ in sent.got):
-            self.crowd.problem(f"{self} got the event {sent.number} of {sent.by} twice")
-        sent.got.append((self, self.world.now))  # type: ignore[arg-type]
-        key = repr(sent.by), sent.session, sent.to
-        if sent.number < self._delivered.get(key, 0):
-            self.crowd.problem(
-                f"{self} got the event {sent.number} of {sent.by} behind {self._delivered[key]}"
-            )
-        self._delivered[key] = max(sent.number, self._delivered.get(key, 0))
 
 
 class NetworkServer(HttpDevice):
@@ -257,7 +279,7 @@ class Phone(HttpDevice):
         self._next = ""
 
 
-def _on(machine: Machine, call: Callable[[], object]) -> None:
+def on(machine: Machine, call: Callable[[], object]) -> None:
     if not machine.is_dead:
         machine.call_soon(call)
 

@@ -99,4 +99,10 @@ KEPT: list[tuple[str, int, list[Fault]]] = [
         20040,
         [Fault(4.37, "redis comes back empty", 2, 0.30)],
     ),
+    (
+        "a worker that was cut off Redis took the sessions of one that was frozen: their runtimes "
+        "came to a third one, which could not find them, and got new sessions",
+        20094,
+        [Fault(11.37, "freeze", 2, 8.00), Fault(12.54, "redis cut", 3, 12.00)],
+    ),
 ]  # fmt: skip

@@ -256,8 +256,21 @@ def _fetched_is_not_noticed() -> None:
     PushWakeups._reads = lambda self, _: ("", 0)  # type: ignore[method-assign,assignment]
 
 
+def _unacknowledged_frames_are_forgotten() -> None:
+    """What the broker has not acknowledged when it is lost is not published again."""
+    from msgnode.devices.mqtt.link import BrokerLink
+
+    give_back = BrokerLink.give_back
+
+    def forgotten(self: Any) -> list[bytes]:
+        self._unacknowledged.clear()
+        return give_back(self)
+
+    BrokerLink.give_back = forgotten  # type: ignore[method-assign]
+
+
 ABROAD, BY_LINKS = "several domains", "domains with links"
-SERVER, PHONE = "a network server", "a phone"
+SERVER, PHONE, LAMP = "a network server", "a phone", "a lamp"
 
 MUTANTS: dict[str, tuple[Callable[[], None], set[str]]] = {
     each.__name__.strip("_").replace("_", " "): (each, needs)
@@ -287,6 +300,7 @@ MUTANTS: dict[str, tuple[Callable[[], None], set[str]]] = {
         (_webhook_is_not_set_again, {SERVER, "kill"}),
         (_posted_again_under_another_id, {SERVER, "answers of server are lost"}),
         (_fetched_is_not_noticed, {PHONE}),
+        (_unacknowledged_frames_are_forgotten, {LAMP, "server is away"}),
     )
 }
 """Each with the faults that it needs to show."""

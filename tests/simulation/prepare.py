@@ -148,9 +148,10 @@ def make_database(migrated: Path | None = None) -> None:
     from django.core.management import call_command
     from django.db import connection
 
-    from . import database, domains, sandboxes
+    from . import broker, database, domains, sandboxes
 
     connection.ensure_connection()
+    broker.install()
     domains.install()
     sandboxes.install()
     if migrated is None:

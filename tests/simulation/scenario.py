@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from msgnode.models import Peer
 
 from . import oracle
-from .devices import HttpDevice, NetworkServer, Phone
+from .broker import Lamp
+from .devices import Device, NetworkServer, Phone
 from .domains import Network, decide
 from .prepare import CHANCE
 from .runtimes import Crowd
@@ -59,9 +60,10 @@ def is_by_stubs(seed: int) -> bool:
     return seed % 10 == 7
 
 
-def device_of(seed: int) -> type[HttpDevice] | None:
-    """Who has a session over HTTP in the world of a seed."""
-    return NetworkServer if seed % 10 == 0 else Phone if seed % 20 == 15 else None
+def device_of(seed: int) -> type[Device] | None:
+    """The device in the world of a seed."""
+    others: dict[int, type[Device]] = {13: Lamp, 15: Phone}
+    return NetworkServer if seed % 10 == 0 else others.get(seed % 20)
 
 
 def kinds_of(seed: int) -> dict[str, tuple[Step, Step]]:
@@ -386,7 +388,7 @@ DEVICE_KINDS: dict[str, tuple[Step, Step]] = {
         _set("device", "loses_answers", True), _set("device", "loses_answers", False)
     ),
 }  # fmt: skip
-"""And where there is a network server, or a phone with a push service."""
+"""And where there is a device: of the network server, the push service, or the broker."""
 
 TOGETHER = (
     ("database is slow", "freeze"),  # while a renewal, or another transaction, is under way

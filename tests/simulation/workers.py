@@ -22,7 +22,7 @@ class Site:
     Attributes:
         network: to the nodes of other domains, None if there are none.
         stubs: the processes of stubs that its workers have started.
-        device: who has a session over HTTP, None if there is nobody.
+        device: one without a WebSocket, None if there is none.
         counted: frames that its workers have read from runtimes.
         forgot_at: when something was lost last that its workers had for another domain.
         closed_at: since when an operator lets nothing pass to other domains, 0.0 if something may.
@@ -152,6 +152,7 @@ class WorkerProcess:
     async def _run(self, machine: Machine) -> None:
         settings.DOMAIN = self.site.domain
         settings.FEDERATION = "off" if self.site.network is None else "listed"
+        settings.MQTT["URL"] = getattr(self.site.device, "broker_url", "")
         settings.DEVICE_HTTP = settings.DEVICE_WEBHOOKS = self.site.device is not None
         settings.PUSH_CONTACT = "mailto:operator@example.org" if self.site.device else ""
         node = Node()
