@@ -190,7 +190,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('domain', models.CharField(help_text='Such as example.org.', max_length=253, unique=True)),
-                ('url', models.CharField(blank=True, help_text='Where its catalogue is. Empty: https://<domain>.', max_length=500, verbose_name='URL of its node')),
+                ('url', models.CharField(blank=True, help_text='Where its catalogue is. Empty: https:// and the domain.', max_length=500, verbose_name='URL of its node')),
                 ('hosts', models.CharField(blank=True, help_text='That its protostub may connect to besides the domain and what is below it, separated by spaces.', max_length=500, verbose_name='further hosts')),
                 ('keys', models.TextField(blank=True, db_default='', default='', help_text='Public keys, as a JSON Web Key Set: the stub must be signed with one of them. Empty: signatures are not looked at.', verbose_name='keys of its stub')),
                 ('decision', models.CharField(choices=[('pending', 'waits for approval'), ('approved', 'approved'), ('paused', 'paused'), ('blocked', 'blocked')], default='pending', max_length=16)),

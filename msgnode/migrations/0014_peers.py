@@ -29,7 +29,7 @@ class Migration(migrations.Migration):
                     "url",
                     models.CharField(
                         blank=True,
-                        help_text="Where its catalogue is. Empty: https://<domain>.",
+                        help_text="Where its catalogue is. Empty: https:// and the domain.",
                         max_length=500,
                         verbose_name="URL of its node",
                     ),

@@ -42,7 +42,7 @@ class Peer(RunsScript):
         "URL of its node",
         max_length=500,
         blank=True,
-        help_text="Where its catalogue is. Empty: https://<domain>.",
+        help_text="Where its catalogue is. Empty: https:// and the domain.",
     )
     hosts = models.CharField(
         "further hosts",
