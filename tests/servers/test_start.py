@@ -58,3 +58,29 @@ libc.fflush(out)
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
     assert (done.stdout.count("<heap nr=") == 1) is is_one, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(libc_ver()[0] != "glibc", reason="another C library has no such heaps")
+@pytest.mark.parametrize(("start", "is_kept"), [("", True), ("use_one_heap()", False)])
+def test_a_large_block_that_is_freed_does_not_stay_in_the_heap(start: str, is_kept: bool) -> None:
+    script = f"""
+import ctypes
+from msgnode.servers.start import use_one_heap
+{start}
+libc = ctypes.CDLL(None)
+class Said(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "abcdefghij"]
+libc.mallinfo2.restype = Said
+def in_heap():
+    return libc.mallinfo2().a
+before = in_heap()
+del (large := [bytearray(8 << 20)])[:]
+second = bytearray(7 << 20)
+above = [bytes(2_000) for _ in range(50)]
+del second
+print(in_heap() - before)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert (int(done.stdout) > 7 << 20) is is_kept, done.stdout + done.stderr
