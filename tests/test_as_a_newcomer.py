@@ -34,6 +34,7 @@ OF_THIS_MACHINE = (
     "etc/pip.conf",
     "etc/ssl/certs/ca-certificates.crt",
 )
+OF_THE_INDEX = ("PIP_", "UV_", "SSL_CERT_")
 
 pytestmark = [
     pytest.mark.long,
@@ -91,7 +92,10 @@ class Machine:
     @property
     def environment(self) -> dict[str, str]:
         """That of a log-in, with what pip is told here."""
-        return {"HOME": str(self.home), "PATH": "/usr/bin:/bin", "VIRTUAL_ENV": "", "CI": ""}
+        told = {name: os.environ[name] for name in os.environ if name.startswith(OF_THE_INDEX)}
+        return {
+            **told, "HOME": str(self.home), "PATH": "/usr/bin:/bin", "VIRTUAL_ENV": "", "CI": ""
+        }  # fmt: skip
 
 
 def run(*command: object) -> None:
