@@ -139,6 +139,22 @@ def test_it_is_small_and_healthy(images: list[str], tmp_path: Path) -> None:
         assert whose.split() == ["10001", "10001"]
 
 
+def test_nothing_tells_of_the_machine_that_built_it(images: list[str]) -> None:
+    for image in images:
+        container = said_by("buildah", "from", image).stdout.strip()
+        root = Path(said_by("buildah", "mount", container).stdout.strip())
+        for name in ("hostname", "hosts", "resolv.conf"):
+            assert (root / "etc" / name).read_text() == "", name
+        mounted = ("/source", "/etc/pip.conf", *places_of_pip())
+        left = [each for each in mounted if (path := root / each[1:]).exists() and is_empty(path)]
+        assert left == []
+        said_by("buildah", "rm", container)
+
+
+def is_empty(path: Path) -> bool:
+    return not (any(path.iterdir()) if path.is_dir() else path.stat().st_size)
+
+
 def test_a_whole_node_makes_a_report(images: list[str], tmp_path: Path) -> None:
     with RELEASE.container(tmp_path, images[1], VERSION) as (_, name):
         node = ("podman", "exec", name, "messaging-node")
