@@ -16,6 +16,7 @@ from django.conf import settings as django_settings
 from django.test import Client as HttpClient
 from hypothesis import settings
 
+from msgnode.core.http_limits import HTTP_LIMITS
 from tests.client import Client, runtime
 from tests.databases import database
 from tests.node import Node, running
@@ -42,6 +43,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if is_whole and config.getoption("numprocesses", None):
         shared = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
         threading.Thread(target=migrated_database, args=(shared,), daemon=True).start()
+
+
+@pytest.fixture(autouse=True)
+def fresh_limits() -> None:
+    """No test leaves less of the limits of HTTP requests to the next."""
+    HTTP_LIMITS.clear()
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,6 @@ from django.test import Client
 
 from msgnode.console import own_log_in, roles
 from msgnode.core.digest import digest
-from msgnode.core.http_limits import HTTP_LIMITS
 from msgnode.identity import second_factor
 from msgnode.models import AuditEntry, RoleAccess, SecondFactor
 from tests.fakes import Clock
@@ -28,7 +27,6 @@ START = 1_800_000_000.0
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Clock:
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # fast
-    HTTP_LIMITS.clear()
     clock = Clock(START)
     monkeypatch.setattr(second_factor, "time", lambda: clock.now)
     return clock

@@ -9,15 +9,9 @@ from django.test import Client
 from django.utils import timezone
 from oauth2_provider.models import get_application_model
 
-from msgnode.core.http_limits import HTTP_LIMITS
 from msgnode.identity.provider import keys as provider_keys
 from msgnode.models import ProviderKey
 from tests.identity.relying_party import BACK, RelyingParty
-
-
-@pytest.fixture(autouse=True)
-def _nobody_was_here() -> None:
-    HTTP_LIMITS.clear()
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import pytest
 from django.http import HttpResponse
 from django.test import Client
 
-from msgnode.core.http_limits import HTTP_LIMITS
 from registry import store
 
 
@@ -34,12 +33,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     fake = Clock()
     monkeypatch.setattr("django.utils.timezone.now", fake)
     return fake
-
-
-@pytest.fixture(autouse=True)
-def fresh_rates() -> None:
-    """No test leaves less of the rate limit to the next."""
-    HTTP_LIMITS.clear()
 
 
 class Field:
