@@ -7,7 +7,7 @@ Case numbers are those of docs/reference/federation.md.
   test_peer_link, test_slow_peer, test_stub_*
 - the link between nodes of this software: test_link_protocol and test_link_keys, pure; two
   ends in one process (test_node_links, test_link_trial); real nodes, long: test_two_linked, with
-  balancers between them (clusters.py) test_link_takeover, test_link_chaos
+  balancers between them (clusters.py) test_link_chaos
 - two real nodes (nodes.py), long: test_two_*, test_observers, test_new_session, test_mutual_peers;
   two workers: test_takeover, test_visitors; many peers and faults: test_fifty_peers, test_chaos
 - nodes of the field are played by field_nodes.py

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from itertools import cycle, pairwise
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from tests.client import Frame, code
-from tests.e2e.pair import OwnRedis
 from tests.e2e.proxy import Way
 from tests.node import Node
 
@@ -21,47 +20,13 @@ from .returning import Answerer, Returning
 TO = f"hyperty://{B}/numbers"
 
 
-class Balancer(Way):
-    """A way to several workers, each connection to the next one."""
-
-    def __init__(self, workers: Sequence[Node]) -> None:
-        super().__init__(f"http://127.0.0.1:{workers[0].port}")
-        self._ports = cycle([each.port for each in workers])
-
-    async def _accept(self, *ends: Any) -> None:
-        self._to = "127.0.0.1", next(self._ports)
-        await super()._accept(*ends)
-
-
 class Clusters(TwoNodes):
-    """Nodes a and b that have approved each other; each has a Redis if it is two workers."""
+    """Nodes a and b that have approved each other, each behind a balancer."""
 
-    def __init__(self, place: Path, template: Path, redis: Sequence[OwnRedis]) -> None:
-        self.redis = redis
-        of_b, of_a = (
-            ({"WORKERS": 2, "WORKER_TIMEOUT": 3, "REDIS_URL": each.url} for each in redis)
-            if redis
-            else ({}, {})
-        )
-        of_b = {**of_b, "FEDERATION": "listed", "FEDERATION_NETWORKS": "127.0.0.0/8"}
-        super().__init__(place, template, of_b, **of_a)
-        self.of_a, self.of_b = [self.a], [self.b]
-        if redis:
-            self.of_a.append(self.second_worker())
-            self.of_b.append(Node(self.b.data_dir, DOMAIN=B, ALLOWED_HOSTS="*", **of_b))
-        self.to_a, self.to_b = Balancer(self.of_a), Balancer(self.of_b)
-
-    def start(self) -> None:
-        for redis in self.redis:
-            redis.start()
-        for each in (*self.of_a, *self.of_b):
-            each.start()
-
-    def kill(self) -> None:
-        for each in (*self.of_a, *self.of_b):
-            each.kill()
-        for redis in self.redis:
-            redis.stop()
+    def __init__(self, place: Path, template: Path) -> None:
+        of_b = {"FEDERATION": "listed", "FEDERATION_NETWORKS": "127.0.0.0/8"}
+        super().__init__(place, template, of_b)
+        self.to_a, self.to_b = (Way(f"http://127.0.0.1:{each.port}") for each in (self.a, self.b))
 
     def lose(self, is_told: bool = True) -> None:
         """Lose the sockets between them; the nodes are told, or not."""
@@ -75,41 +40,14 @@ class Clusters(TwoNodes):
         for node, domain, _ in ends:
             self.wait(lambda peer: peer["node_found"], node, domain)
             node.manage("peers", "approve", domain)
-        self.linked()
-
-    def linked(self) -> list[Node]:
-        """The workers that have the link, once one at each end has it."""
-        return [has_link(self.of_a, B), has_link(self.of_b, A)]
-
-    def others(self) -> list[Node]:
-        """The workers that run and have it not."""
-        return [each for each in (*self.of_a, *self.of_b) if each not in self.linked()]
-
-
-def has_link(workers: Sequence[Node], domain: str) -> Node:
-    """The one worker that has the open link to a domain, once there is one."""
-    wanted = ("msgnode_peer_state{", f'"{domain}"', '"live"')
-    until = time.monotonic() + SECONDS
-    while True:
-        running = [each for each in workers if each.is_running()]
-        lines = {each: each.text("/metrics?worker=this").splitlines() for each in running}
-        found = [
-            each
-            for each, told in lines.items()
-            if any(all(word in line for word in wanted) for line in told)
-        ]
-        assert len(found) <= 1, "two workers have the link"
-        if found:
-            return found[0]
-        assert time.monotonic() < until, [each.log()[-2_000:] for each in running]
-        time.sleep(0.05)
+        for node, domain, _ in ends:
+            self.wait(lambda peer: peer["state"] == "live", node, domain)
 
 
 @contextmanager
-def clusters(place: Path, template: Path, workers: int = 1) -> Iterator[Clusters]:
-    """Nodes of so many workers run while the block does, and are linked."""
-    redis = [OwnRedis(place), OwnRedis(place)] if workers > 1 else []
-    with Clusters(place / "nodes", template, redis).running() as both:
+def clusters(place: Path, template: Path) -> Iterator[Clusters]:
+    """Nodes run while the block does, and are linked."""
+    with Clusters(place / "nodes", template).running() as both:
         yield both
 
 

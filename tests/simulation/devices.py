@@ -221,8 +221,6 @@ class HttpDevice(Device):
             self.world.note(f"{self} is told of a gap")
         for each in told["messages"]:
             self._got(each)
-        if "close" in told:
-            self._forget_session(told["close"])
 
 
 class NetworkServer(HttpDevice):
@@ -238,6 +236,8 @@ class NetworkServer(HttpDevice):
         if id_ not in self._seen:
             self._seen |= {id_}
             self._hear(told)
+            if "close" in told:  # only at the end of its session
+                self._forget_session(told["close"])
         return b""
 
 

@@ -117,6 +117,13 @@ def _bans_are_not_looked_at() -> None:
     ArrivalChecks._look_at_bans = lambda self, _: None  # type: ignore[method-assign,assignment]
 
 
+def _queue_is_left() -> None:
+    """A session that moves leaves behind what waits for it."""
+    from msgnode.workers.moving_sessions import MovingSessions
+
+    MovingSessions.next_frame = lambda self, _: None  # type: ignore[method-assign,assignment]
+
+
 def _counts_are_added() -> None:
     """What another worker has counted is added whenever it says so."""
     from msgnode.core.rates import Counter
@@ -231,6 +238,27 @@ def _new_session_at_peer_is_not_noticed() -> None:
     PeerLink._begin_at_peer = lambda self: None  # type: ignore[method-assign]
 
 
+def _silence_of_peer_is_not_noticed() -> None:
+    """A socket to a peer on which nothing is heard any more is kept."""
+    from msgnode.federation import link_socket
+
+    link_socket.SILENCE_SECONDS = 1e6
+
+
+def _claims_of_the_dead_are_left() -> None:
+    """Nobody takes what only one worker serves, and that has died."""
+    from msgnode import models
+    from msgnode.storage import claims
+
+    take = claims.take
+
+    def if_free(name: str, epoch: str) -> bool:
+        row = models.WorkerClaim.objects.filter(name=name).exclude(epoch="").first()
+        return take(name, epoch) if row is None else row.epoch == epoch
+
+    claims.take = if_free
+
+
 # --- towards devices ------------------------------------------------------------------------------
 def _webhook_is_not_set_again() -> None:
     """Who takes over a session does not look for its webhook."""
@@ -284,6 +312,7 @@ MUTANTS: dict[str, tuple[Callable[[], None], set[str]]] = {
         (_gap_is_lost, set()),
         (_sent_again_out_of_order, set()),
         (_told_before_the_commit, set()),
+        (_queue_is_left, {"stop"}),
         (_orders_are_not_kept, {"session is ended"}),
         (_bans_are_not_looked_at, {"runtime is banned"}),
         (_counts_are_added, set()),
@@ -297,6 +326,8 @@ MUTANTS: dict[str, tuple[Callable[[], None], set[str]]] = {
         (_paused_peer_goes_on, {"peers are paused"}),
         (_requests_of_dead_stub_are_waited_for, {"stubs are slow", "stubs die"}),
         (_new_session_at_peer_is_not_noticed, {"stubs die"}),
+        (_silence_of_peer_is_not_noticed, {BY_LINKS, "sockets of domains are half open"}),
+        (_claims_of_the_dead_are_left, {BY_LINKS, "kill"}),
         (_webhook_is_not_set_again, {SERVER, "kill"}),
         (_posted_again_under_another_id, {SERVER, "answers of server are lost"}),
         (_fetched_is_not_noticed, {PHONE}),
