@@ -29,6 +29,7 @@ from tests.console.browser import PASSWORD, Browser
 from tests.length import length
 from tests.node import Node
 
+from .around import around, shared
 from .asking import PROMISED, Runtime, pairs, traffic, until_back, until_quiet
 from .test_held_resources import AT_A_TIME, ask_all, cookie_of, held, of_a_role, operator
 
@@ -56,9 +57,11 @@ class Sample(NamedTuple):
 
 
 @contextmanager
-def two_workers(place: Path, database: str, redis_url: str) -> Iterator[list[Node]]:
+def two_workers(
+    place: Path, database: str, redis_url: str, **settings: object
+) -> Iterator[list[Node]]:
     more = {"WORKERS": 2, "WORKER_TIMEOUT": 20, "CONTACT_CARDS": "*", "DATABASE_URL": database}
-    nodes = [Node(place, REDIS_URL=redis_url, **more) for _ in range(2)]
+    nodes = [Node(place, REDIS_URL=redis_url, **more, **settings) for _ in range(2)]
     try:
         for node in nodes:
             node.start()
@@ -176,13 +179,16 @@ def grown(samples: list[Sample], figure: str) -> list[float]:
 
 @pytest.mark.timeout(WARM + SECONDS + 600)
 async def test_with_everything_on_nothing_is_lost_in_silence_and_nothing_grows(
-    tmp_path: Path, migrated_url: str, redis_url: str
+    tmp_path: Path, template: Path, migrated_url: str, redis_url: str
 ) -> None:
     operator(migrated_url)
     with (
         of_a_role(migrated_url, CONNECTIONS) as database,
-        two_workers(tmp_path, database, redis_url) as nodes,
+        around(tmp_path / "around", template) as others,
+        two_workers(tmp_path, database, redis_url, **others.settings) as nodes,
+        shared(nodes, WARM + SECONDS) as object_,
     ):
+        await asyncio.to_thread(others.introduce, nodes[0], database)
         browsers = [Browser(node) for node in (*nodes, nodes[0])]
         for browser in browsers:
             await asyncio.to_thread(
@@ -197,6 +203,9 @@ async def test_with_everything_on_nothing_is_lost_in_silence_and_nothing_grows(
             *(consoles(each, seen) for each in browsers),
             *(requests(node, each, seen) for node in nodes for each in (cookie, "")),
             publications(nodes[0], tmp_path),
+            others.webhook(nodes[0]),
+            others.lamp(nodes[1]),
+            others.abroad(nodes[1]),
         ]
         store = redis.Redis.from_url(redis_url)
         await asyncio.gather(*map(fill_caches, nodes))
@@ -213,12 +222,19 @@ async def test_with_everything_on_nothing_is_lost_in_silence_and_nothing_grows(
                 task.cancel()
             for each in everyone:  # one of them was stopped while it sent
                 each.open.pop(next(each._ids) - 1, None)
+            others.end()
             await until_back(everyone)
             await until_quiet(everyone)
+            await others.until_quiet()
             for task in tasks:
                 task.cancel()
         more = {each: grown(samples, each) for each in Sample._fields[1:]}
-        print(told(everyone), gone, seen, more)
+        numbers = {name: (each.sent, each.refused) for name, each in others.streams.items()}
+        print(told(everyone), gone, seen, more, numbers)
+        assert {name: each.missing for name, each in others.streams.items()} == dict.fromkeys(
+            others.streams, []
+        )
+        assert await asyncio.to_thread(object_.differences) == {}
         assert [each.silently_lost() for each in everyone] == [[]] * len(everyone)
         assert [each.twice for each in everyone] == [[]] * len(everyone)
         assert not any(each.lost_sessions for each in everyone)
