@@ -19,10 +19,12 @@ from msgnode.servers.daphne_internals import (  # first: it installs the reactor
     is_reset,
     upgraded_to,
 )
+from msgnode.servers.plain_upgrade import PlainUpgrade, plain_upgrade
 
 from daphne.http_protocol import HTTPFactory, WebRequest  # isort: skip
 from twisted.internet import reactor as _reactor  # isort: skip
 from twisted.internet.interfaces import IPushProducer  # isort: skip
+from twisted.internet.protocol import Protocol  # isort: skip
 from zope.interface import implementer  # isort: skip
 
 reactor: Any = _reactor
@@ -158,15 +160,80 @@ def end_if_reset(transport: Any) -> bool:
 
 
 class NodeHttpFactory(HTTPFactory):
-    """Creates the protocol of each HTTP connection."""
+    """Creates the protocol of each connection: HTTP, or a WebSocket if its first read asks for one.
+
+    One whose first request does not begin in time is dropped.
+    """
+
+    def __init__(self, server: Any) -> None:
+        super().__init__(server)
+        self._silent: dict[FirstRead, float] = {}  # oldest first; until when each may be
+        self._is_watching = False
 
     def buildProtocol(self, addr: Any) -> Any:  # noqa: N802 (Twisted's name)
-        """Create a connection that is dropped if no request begins in time."""
-        protocol = super().buildProtocol(addr)
+        """Create a connection that has not been read yet."""
+        if not self._is_watching:
+            self._is_watching = True
+            reactor.callLater(self.server.request_patience, self._drop_silent)
+        made = FirstRead(self, addr)
+        self._silent[made] = time.monotonic() + self.server.request_patience
+        return made
+
+    def has_spoken(self, connection: FirstRead) -> float:
+        """Note that a connection was read, or is lost; return how many seconds were left to it."""
+        return self._silent.pop(connection, 0.0) - time.monotonic()
+
+    def upgrade(self, connection: FirstRead, asked: PlainUpgrade) -> None:
+        """Have a WebSocket take over a connection whose first read is the request for it."""
+        transport = connection.transport
+        protocol = self.server.ws_factory.buildProtocol(connection.address)
+        transport.protocol = protocol
+        protocol.upgrade_plainly(transport, asked)
+
+    def serve(self, connection: FirstRead, data: bytes, seconds: float) -> None:
+        """Have HTTP take over a connection, whose first request begins within so many seconds."""
+        transport = connection.transport
+        protocol = super().buildProtocol(connection.address)
         protocol.requestFactory = NodeRequest
         # A strong reference would keep a connection that has ended, with its request and page.
-        reactor.callLater(self.server.request_patience, _drop_unasking, weakref.ref(protocol))
-        return protocol
+        reactor.callLater(max(0.0, seconds), _drop_unasking, weakref.ref(protocol))
+        transport.protocol = protocol
+        protocol.makeConnection(transport)
+        protocol.dataReceived(data)
+
+    def _drop_silent(self) -> None:
+        while self._silent:
+            connection, until = next(iter(self._silent.items()))
+            left = until - time.monotonic()
+            if left > 0:
+                reactor.callLater(left, self._drop_silent)
+                return
+            del self._silent[connection]
+            connection.transport.abortConnection()
+        self._is_watching = False
+
+
+class FirstRead(Protocol):
+    """A connection that has sent nothing yet."""
+
+    transport: Any
+
+    def __init__(self, factory: NodeHttpFactory, address: Any) -> None:
+        self.factory = factory
+        self.address = address
+
+    def dataReceived(self, data: bytes) -> None:  # noqa: N802 (Twisted's name)
+        """Pass the connection on to what it asks for."""
+        seconds = self.factory.has_spoken(self)
+        asked = plain_upgrade(data)
+        if asked is not None:
+            self.factory.upgrade(self, asked)
+        else:
+            self.factory.serve(self, data, seconds)
+
+    def connectionLost(self, reason: Any = None) -> None:  # noqa: N802 (Twisted's name)
+        """Forget a connection that has never said anything."""
+        self.factory.has_spoken(self)
 
 
 def _drop_unasking(connected: weakref.ref[Any]) -> None:

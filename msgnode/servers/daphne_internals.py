@@ -19,6 +19,8 @@ files only.
   close.
 - Daphne takes its limits from the wall clock; one that is set forward would end all requests and
   ping all sockets at once. Its modules have a monotonic clock instead.
+- `upgrade_plainly`: a request for a WebSocket that has no fault is answered without autobahn's
+  reader and the Deferreds around it.
 - `early_bytes`: what a client sends together with its request for an upgrade is left in the HTTP
   channel, which nobody reads any more.
 - Twisted has no words for newer codes, such as 426 and 429: "Unknown Status".
@@ -27,8 +29,10 @@ files only.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import fcntl
+import hashlib
 import socket
 import struct
 import sys
@@ -44,6 +48,7 @@ from twisted.internet import main
 from msgnode.core.faults import FAULTS
 from msgnode.core.token_bucket import TokenBucket
 from msgnode.servers.daphne_reactor import event_loop  # first: it installs the reactor
+from msgnode.servers.plain_upgrade import PlainUpgrade
 from msgnode.servers.text_frames import whole_texts
 
 _TCP_CLOSE = 7  # the kernel's state of a socket that was reset (Linux's tcp_states.h)
@@ -54,6 +59,7 @@ AT_ONCE = 128
 UNCOUNTED_PER_SECOND = 1_000
 """Control frames and small fragments that a client may send."""
 _SMALL = 512  # bytes; a megabyte in larger fragments is not many
+_SWITCHING = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: WebSocket\r\nConnection: Upgrade"
 
 import daphne.http_protocol as _stock_http  # noqa: E402
 import daphne.server as _stock  # noqa: E402
@@ -93,6 +99,18 @@ class _Link(Protocol):
         ...
 
 
+class _Decision:
+    """What Daphne tells whether the application takes a WebSocket, in place of a Deferred."""
+
+    def __init__(self, accept: Callable[[str | None], None], refuse: Callable[..., None]) -> None:
+        self.callback = accept
+        self._refuse = refuse
+
+    def errback(self, denied: Any) -> None:
+        """Refuse the upgrade."""
+        self._refuse(denied.reason, denied.code)
+
+
 class InternalProtocol(WebSocketProtocol):
     """Daphne's WebSocket protocol; whole text frames go to `receiver` once there is one."""
 
@@ -100,11 +118,14 @@ class InternalProtocol(WebSocketProtocol):
     link: _Link | None = None
     has_failed = False
     may_read = True  # whether the link wants more
+    websocket_version = 13  # which a plain request is of
     _is_behind = False  # whether frames that were read wait for the next turn
     _has_waited = False
     _uncounted: TokenBucket | None = None
     __hash__, __eq__ = object.__hash__, object.__eq__  # as in Daphne, without calls of Python code
     data: bytes  # autobahn's: bytes read and not consumed
+    current_frame: Any
+    openHandshakeTimeoutCall: Any  # noqa: N815 (autobahn's name)
 
     def _connectionMade(self) -> None:  # noqa: N802
         """Skip autobahn's log line of all options: an eighth of the cost of an open."""
@@ -112,6 +133,62 @@ class InternalProtocol(WebSocketProtocol):
             setattr(self, name, getattr(self.factory, name))
         self.CONFIG_ATTRS: tuple[str, ...] = ()
         super()._connectionMade()
+
+    def upgrade_plainly(self, transport: Any, asked: PlainUpgrade) -> None:
+        """Take a connection over, and pass its request to the application.
+
+        This does what makeConnection, dataReceived and onConnect do for a request without a fault.
+        """
+        self.transport = transport
+        self.connected = 1
+        host, port = transport.client[:2]
+        self.peer = f"tcp:{host}:{port}"
+        transport.setTcpNoDelay(True)
+        self._connectionMade()
+        self.server = self.factory.server_class
+        self.server.protocol_connected(self)
+        self.request = asked
+        self.path = asked.path.encode()
+        self.root_path = self.server.root_path
+        self.socket_opened = self.last_ping = time.monotonic()
+        self.clean_headers = asked.headers
+        self.client_addr = [host, port]
+        self.server_addr = list(transport.socket.getsockname()[:2])
+        self.handshake_deferred = _Decision(self._accept_plainly, self.failHandshake)
+        scope = {
+            "type": "websocket",
+            "path": asked.path,
+            "raw_path": self.path,
+            "root_path": self.root_path,
+            "headers": asked.headers,
+            "query_string": asked.query,
+            "client": self.client_addr,
+            "server": self.server_addr,
+            "subprotocols": asked.subprotocols,
+        }
+        self.application_queue = self.server.create_application(self, scope)
+        self.application_queue.put_nowait({"type": "websocket.connect"})
+        if asked.rest:
+            self.dataReceived(asked.rest)
+
+    def _accept_plainly(self, subprotocol: str | None) -> None:
+        """Answer the request, as succeedHandshake does where no extension is agreed on."""
+        key = hashlib.sha1(self.request.key + self._WS_MAGIC, usedforsecurity=False)
+        lines = [_SWITCHING, b"Sec-WebSocket-Accept: " + base64.b64encode(key.digest())]
+        if subprotocol is not None:
+            lines.insert(1, b"Sec-WebSocket-Protocol: " + subprotocol.encode())
+        self.websocket_protocol_in_use = subprotocol
+        self.websocket_extensions_in_use: list[Any] = []
+        self.inside_message = False
+        self.current_frame = None
+        self.state = self.STATE_OPEN
+        self.sendData(b"\r\n".join([*lines, b"", b""]))
+        if self.openHandshakeTimeoutCall is not None:
+            self.openHandshakeTimeoutCall.cancel()
+            self.openHandshakeTimeoutCall = None
+        self.onOpen()
+        if self.data:
+            self.consumeData()
 
     def _connectionLost(self, reason: Any) -> None:  # noqa: N802
         """Parse what was read before, and break a reference cycle: a future has autobahn itself."""

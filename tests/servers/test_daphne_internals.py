@@ -9,7 +9,9 @@ import re
 import socket
 import time
 import weakref
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -81,6 +83,19 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
     (_http.Request, "gotLength", "(self, length)"),
     (_http.Request, "handleContentChunk", "(self, data)"),
     (HTTPFactory, "buildProtocol", "(self, addr)"),
+    (WebSocketFactory, "buildProtocol", "(self, addr)"),
+    (WebSocketFactory, "server_class", "attribute"),
+    (WebSocketProtocol, "application_queue", "attribute"),
+    (WebSocketProtocol, "handshake_deferred", "attribute"),
+    (WebSocketProtocol, "serverAccept", "(self, subprotocol)"),
+    (WebSocketProtocol, "clean_headers", "attribute"),
+    (WebSocketProtocol, "client_addr", "attribute"),
+    (WebSocketProtocol, "server_addr", "attribute"),
+    (WebSocketProtocol, "socket_opened", "attribute"),
+    (WebSocketProtocol, "root_path", "attribute"),
+    (WebSocketProtocol, "request", "attribute"),
+    (WebSocketProtocol, "path", "attribute"),
+    (_stock.Server, "protocol_connected", "(self, protocol)"),
     (_stock.Server, "create_application", "(self, protocol, scope)"),
     (_stock.Server, "application_checker", "(self)"),
     (_stock.Server, "timeout_checker", "(self)"),
@@ -104,6 +119,8 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
     (_stock, "HTTPFactory", ""),
     (_stock, "serverFromString", ""),
     # attributes of instances, found in the source of the class that sets them
+    (tcp.Server, "client", "attribute"),
+    (tcp.Connection, "setTcpNoDelay", "(self, enabled)"),
     (tcp.Connection, "socket", "attribute"),
     (tcp.Connection, "reactor", "attribute"),
     (abstract.FileDescriptor, "connected", "attribute"),
@@ -116,6 +133,10 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
     (abstract.FileDescriptor, "disconnecting", "attribute"),
     (abstract.FileDescriptor, "connected", "attribute"),
     (_autobahn.WebSocketServerProtocol, "CONFIG_ATTRS", "attribute"),
+    (_autobahn.WebSocketProtocol, "_WS_MAGIC", "attribute"),
+    (_autobahn.WebSocketProtocol, "openHandshakeTimeoutCall", "attribute"),
+    (_autobahn.WebSocketServerProtocol, "websocket_protocol_in_use", "attribute"),
+    (_autobahn.WebSocketServerProtocol, "websocket_extensions_in_use", "attribute"),
     (_autobahn.WebSocketProtocol, "data", "attribute"),
     (_autobahn.WebSocketProtocol, "state", "attribute"),
     (_autobahn.WebSocketProtocol, "send_queue", "attribute"),
@@ -388,19 +409,8 @@ def test_of_a_read_of_many_frames_autobahn_parses_a_few_in_each_turn_and_reads_n
     assert left == 0, "what was read before the connection was lost"
 
 
-def test_an_http_connection_that_has_ended_is_not_kept_until_its_time_limit() -> None:
-    factory = NodeHttpFactory(SimpleNamespace(request_patience=60.0))
-    protocol = factory.buildProtocol(None)
-    [limit] = [each for each in reactor.getDelayedCalls() if each.func is _drop_unasking]
-    ended = weakref.ref(protocol)
-    del protocol
-    gc.collect()
-    assert ended() is None
-    limit.func(*limit.args)  # which finds nothing to end
-    limit.cancel()
-
-
-def test_an_upgraded_connection_that_has_ended_goes_without_a_look_for_rings() -> None:
+def unread() -> tuple[NodeHttpFactory, Any, StringTransport]:
+    """A connection that has sent nothing yet, as the server has it."""
     upgraded = Protocol()
     server = SimpleNamespace(
         request_patience=60.0,
@@ -410,20 +420,71 @@ def test_an_upgraded_connection_that_has_ended_goes_without_a_look_for_rings() -
         protocol_disconnected=lambda _: None,
         ws_factory=SimpleNamespace(buildProtocol=lambda _: upgraded),
     )
-    protocol = NodeHttpFactory(server).buildProtocol(None)
-    [limit] = [each for each in reactor.getDelayedCalls() if each.func is _drop_unasking]
+    factory = NodeHttpFactory(server)
+    made: list[Any] = []
+    [limit] = _limits(factory._drop_silent, lambda: made.append(factory.buildProtocol(None)))
     limit.cancel()
-    transport = StringTransport()
+    (connection,), transport = made, StringTransport()
+    transport.protocol = connection
+    connection.makeConnection(transport)
+    return factory, connection, transport
+
+
+def _limits(func: Any, make: Callable[[], Any]) -> list[Any]:
+    """The calls that this has set for later."""
+    before = reactor.getDelayedCalls()
+    make()
+    new = [each for each in reactor.getDelayedCalls() if each not in before]
+    return [each for each in new if each.func == func]
+
+
+def test_an_http_connection_that_has_ended_is_not_kept_until_its_time_limit() -> None:
+    factory, connection, transport = unread()
+    [limit] = _limits(_drop_unasking, partial(connection.dataReceived, b"GET /"))
+    assert 59 < limit.getTime() - reactor.seconds() <= 60
+    ended = weakref.ref(transport.protocol)
+    del transport.protocol, connection
+    gc.collect()
+    assert ended() is None
+    limit.func(*limit.args)  # which finds nothing to end
+    limit.cancel()
+
+
+def test_of_connections_that_say_nothing_one_timer_ends_those_whose_time_is_over() -> None:
+    factory, connection, transport = unread()
+    first, late = StringTransport(), StringTransport()
+    made = []
+    for each in (first, late):
+        drops = _limits(factory._drop_silent, lambda: made.append(factory.buildProtocol(None)))
+        assert not drops, "one is enough"
+        made[-1].makeConnection(each)
+    connection.connectionLost()
+    factory._silent[made[0]] = time.monotonic()
+    [again] = _limits(factory._drop_silent, factory._drop_silent)
+    assert (first.disconnected, late.disconnected) == (True, False)
+    assert 59 < again.getTime() - reactor.seconds() <= 60
+    again.cancel()
+    made[1].connectionLost()
+    assert not _limits(factory._drop_silent, factory._drop_silent)
+    [anew] = _limits(factory._drop_silent, lambda: factory.buildProtocol(None))
+    anew.cancel()
+
+
+def test_an_upgraded_connection_that_has_ended_goes_without_a_look_for_rings() -> None:
     gc.disable()
     try:
-        protocol.makeConnection(transport)
-        channel = daphne_internals.channel_of(protocol)
+        factory, connection, transport = unread()
         request = "GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n\r\n"
-        protocol.dataReceived(request.encode())
-        assert upgraded.transport is transport
+        read, later = request[:20], request[20:]
+        [limit] = _limits(_drop_unasking, partial(connection.dataReceived, read.encode()))
+        limit.cancel()
+        channel = daphne_internals.channel_of(transport.protocol)
+        channel.dataReceived(later.encode())
+        assert transport.protocol.transport is transport
+        assert transport.protocol is not channel
         over = weakref.ref(channel)
         transport.unregisterProducer()  # as the link does
-        del protocol, channel
+        del connection, channel
         assert over() is None
     finally:
         gc.enable()
