@@ -58,10 +58,10 @@ async def _refuse(scope: Any, receive: Any, send: Any) -> Any:
     await send({"type": "websocket.close", "code": 4403})
 
 
-def websockets(node: Node) -> URLRouter:
+def websockets(node: Node) -> Any:
     """The protostub endpoints of a node, and the socket of its console."""
     parts = node.parts
-    wiring = {
+    wiring: dict[str, Any] = {
         "parts": parts.connections,
         "prove": parts.identities.async_verifier.prove,
         "origins": settings.WS_ORIGINS,
@@ -72,10 +72,9 @@ def websockets(node: Node) -> URLRouter:
     node.on_drain.append(source.close)
     links: Any = parts.node_links
     live = LiveConsumer.as_asgi(**source.wiring())
-    return URLRouter(
+    endpoints = {"/ws": SocketConsumer(**wiring), "/stub/connect": StubConnectConsumer(**wiring)}
+    others = URLRouter(
         [
-            path("ws", SocketConsumer.as_asgi(**wiring)),
-            path("stub/connect", StubConnectConsumer.as_asgi(**wiring)),
             *([path(link_protocol.PATH, links)] if links is not None else []),
             path("admin/live/", live),
             path("admin/live/session/<uuid:session>/", live),
@@ -84,6 +83,11 @@ def websockets(node: Node) -> URLRouter:
             re_path("", _refuse),
         ]
     )
+
+    async def route(scope: Any, receive: Any, send: Any) -> None:
+        await endpoints.get(scope["path"], others)(scope, receive, send)
+
+    return route
 
 
 _METRICS = "/metrics"

@@ -1,8 +1,8 @@
-"""The WebSocket endpoints `/ws` and `/stub/connect`, as Channels consumers.
+"""The WebSocket endpoints `/ws` and `/stub/connect`, as ASGI applications for all their sockets.
 
-Channels' own dispatch costs a task and a thread hop per frame, so these consumers override
-`__call__` and are given frames by the Link that the node's server puts into the scope
-(`extensions["msgnode.link"]`), without a queue.
+They are given frames by the Link that the node's server puts into the scope
+(`extensions["msgnode.link"]`), without a queue; the consumers of Channels would take a task and a
+thread hop for each.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Any, Protocol
 from urllib.parse import parse_qs
-
-from channels.consumer import AsyncConsumer
 
 from msgnode.bus.ports import Proof
 from msgnode.core.errors import Forbidden, NodeError, TooMany, Unavailable
@@ -70,7 +68,7 @@ class NoForeignNodes:
 NO_NODES = NoForeignNodes()
 
 
-class SocketConsumer(AsyncConsumer):
+class SocketConsumer:
     """`/ws`: a socket whose first frames are `open` or `re-open`."""
 
     def __init__(

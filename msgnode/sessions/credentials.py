@@ -23,8 +23,8 @@ def token_of(scope: dict[str, Any]) -> str:
     for offered in scope.get("subprotocols") or ():
         if offered.startswith(_MARK) and len(offered) > len(_MARK):
             return str(offered[len(_MARK) :])
-    query = parse_qs(scope.get("query_string", b"").decode("latin1"))
-    return query.get("access_token", [""])[0]
+    query = scope.get("query_string", b"")
+    return parse_qs(query.decode("latin1")).get("access_token", [""])[0] if query else ""
 
 
 def bearer(token: str) -> dict[str, str]:
