@@ -217,6 +217,11 @@ class NodeFactory(WebSocketFactory):
         internals.run_timers_exactly(self)
         self.setProtocolOptions(closeHandshakeTimeout=CLOSE_HANDSHAKE)
 
+    def setProtocolOptions(self, *args: Any, **options: Any) -> None:  # noqa: N802
+        """Set options of the protocols to come."""
+        super().setProtocolOptions(*args, **options)
+        self.protocol = internals.with_options(NodeProtocol, self)
+
 
 class NodeServer(Server):
     """Daphne's server with links and a drain, on an existing socket."""

@@ -127,13 +127,6 @@ class InternalProtocol(WebSocketProtocol):
     current_frame: Any
     openHandshakeTimeoutCall: Any  # noqa: N815 (autobahn's name)
 
-    def _connectionMade(self) -> None:  # noqa: N802
-        """Skip autobahn's log line of all options: an eighth of the cost of an open."""
-        for name in self.CONFIG_ATTRS:
-            setattr(self, name, getattr(self.factory, name))
-        self.CONFIG_ATTRS: tuple[str, ...] = ()
-        super()._connectionMade()
-
     def upgrade_plainly(self, transport: Any, asked: PlainUpgrade) -> None:
         """Take a connection over, and pass its request to the application.
 
@@ -354,6 +347,19 @@ class InternalProtocol(WebSocketProtocol):
 
     def _max_message_size_exceeded(self, msg_size: int, max_msg_size: int, reason: str) -> None:
         self.too_large(max_msg_size)
+
+
+def with_options(kind: type[Any], factory: Any) -> type[Any]:
+    """A class of protocols that has the options of a factory.
+
+    autobahn copies all thirty into each protocol, and formats them for its log.
+    """
+    options: dict[str, Any] = {name: getattr(factory, name) for name in kind.CONFIG_ATTRS}
+    for name, value in options.items():
+        if callable(value):
+            options[name] = staticmethod(value)
+    own = {"CONFIG_ATTRS": (), "__module__": kind.__module__}
+    return type(kind.__name__, (kind,), options | own)
 
 
 class _Timers:

@@ -51,6 +51,7 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
         "(self, msg_size, max_msg_size, reason)",
     ),
     (_autobahn.WebSocketServerProtocol, "_connectionMade", "(self)"),
+    (WebSocketFactory, "setProtocolOptions", ""),
     (_autobahn.WebSocketServerProtocol, "_connectionLost", "(self, reason)"),
     (_autobahn.WebSocketProtocol, "is_closed", "attribute"),
     (_autobahn.WebSocketProtocol, "sendCloseFrame", "(self, code, reasonUtf8, isReply)"),
