@@ -62,6 +62,17 @@ def _renewed_when_answered() -> None:
     Lease._answered = late  # type: ignore[method-assign]
 
 
+def _lease_does_not_run_out() -> None:
+    """A worker that cannot reach the database goes on when its lease has ended."""
+    from msgnode.workers.lease import Lease, now
+
+    async def goes_on(self: Any) -> None:
+        self._hold_until(now() + self.seconds)
+        self._go_on()
+
+    Lease._decide = goes_on  # type: ignore[method-assign]
+
+
 def _not_fenced() -> None:
     """Writes of a retired epoch are taken."""
     from msgnode.storage.fence import Fence
@@ -308,6 +319,7 @@ MUTANTS: dict[str, tuple[Callable[[], None], set[str]]] = {
         (_acknowledged_beside_the_link, {"worker is far off", "runtime comes twice"}),
         (_lease_by_the_wall_clock, {"clock jumps"}),
         (_renewed_when_answered, {"database is slow", "freeze"}),
+        (_lease_does_not_run_out, {"database cut"}),
         (_not_fenced, {"database is slow", "freeze"}),
         (_gap_is_lost, set()),
         (_sent_again_out_of_order, set()),
