@@ -89,7 +89,7 @@ class Connection:
         self._carry = carry
         self._settings = settings
         self._failures = 0
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[tuple[bytes, Message | None]] = deque()
         self._is_read = True
         self._is_waiting = False  # for the next turn of the loop
         self._turns = Turns(self._may_take_step, self._go_on)
@@ -155,7 +155,7 @@ class Connection:
         if self.state is _READING:
             self._carry_one(frame, message)
         elif self.state is _HELD:
-            self._waiting.append(frame)
+            self._waiting.append((frame, message))
             self._pause()
 
     async def ready(self) -> None:
@@ -193,7 +193,7 @@ class Connection:
 
     def hold(self, frame: bytes, fact: Pending) -> None:
         """Put a frame back at the head of the queue, and pause until the fact is known."""
-        self._waiting.appendleft(frame)
+        self._waiting.appendleft((frame, None))
         self.flow.wait_for_fact(fact)
 
     def wait_until(self, fact: Pending, then: Callable[[], None]) -> None:
@@ -327,7 +327,7 @@ class Connection:
                 return
             self._step(SocketEvent.RELEASE)
             while self._waiting and self.state is _READING:
-                self._carry_one(self._waiting.popleft())
+                self._carry_one(*self._waiting.popleft())
             if self.state is _READING:
                 self._released.set()
                 if not self._is_read:
@@ -346,7 +346,7 @@ class Connection:
                 self._step(SocketEvent.CARRIED)
                 self._closed()
                 return
-            self._carry_one(self._waiting.popleft())
+            self._carry_one(*self._waiting.popleft())
 
     def _no_session(self) -> None:
         is_named = self.session is not None and bool(self.session.runtime_url)

@@ -111,6 +111,26 @@ async def test_of_many_frames_in_one_read_a_few_are_carried_before_others_have_t
     assert sessions.told == [connection] * is_lost
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_a_frame_that_waits_for_its_turn_is_not_read_once_more(sessions, is_lost):
+    carried = []
+    limits = ConnectionSettings(FlowLimits(1000, 1_000_000, 10), 60)
+    connection = Connection(
+        FakeLink(),
+        "192.0.2.1",
+        sessions,
+        lambda frame, _, read: carried.append((frame, read)),
+        limits,
+    )
+    frames = [(b"%d" % number, f"read {number}") for number in range(AT_ONCE + 2)]
+    for each in frames:
+        connection.frame_received(*each)
+    if is_lost:
+        connection.lost()
+    await turn()
+    assert carried == frames
+
+
 async def test_a_fact_that_comes_after_the_end_changes_nothing(sessions):
     bus = Bus(b"1")
     connection = connected(bus, sessions)
