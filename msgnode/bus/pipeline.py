@@ -406,12 +406,17 @@ class Pipeline:
     def _remember_return_path(
         self, message: Message, session: Listener, found: tuple[Listener, ...]
     ) -> ReturnPath | None:
-        """Remember which of several sessions of one runtime or peer asked, for the answer."""
+        """Remember which of several sessions of one runtime or peer asked, for the answer.
+
+        Returns:
+            The path, for listeners at other workers.
+        """
         if message.is_response:
             return None
         path = ReturnPath(message.sender, message.id_key, session.id, session.runtime_url)
-        self._table.return_paths.remember(path, found[0].id if len(found) == 1 else "")
-        return path
+        is_one = len(found) == 1
+        self._table.return_paths.remember(path, found[0].id if is_one else "")
+        return None if is_one and found[0].is_here else path
 
 
 def _full(to: str) -> Unavailable:

@@ -59,17 +59,14 @@ class Address:
     scheme  lower case, "" if there is none
     domain  as written, with its port, "" if there is none
     path    everything after the domain, with its leading slash, "" if there is none
+    home    the domain for comparison: lower case, without a label such as `msg-node.`
     """
 
     text: str
     scheme: str
     domain: str
     path: str
-
-    @property
-    def home(self) -> str:
-        """The domain for comparison: lower case, without a label such as `msg-node.`."""
-        return home_domain(self.domain)
+    home: str
 
 
 def parse(text: str) -> Address:
@@ -80,11 +77,11 @@ def parse(text: str) -> Address:
 def _parsed(text: str) -> Address:
     scheme, colon, rest = text.partition(":")
     if not colon or not scheme or "/" in scheme:
-        return Address(text, "", "", text)
+        return Address(text, "", "", text, "")
     if rest.startswith("//"):
         domain, slash, path = rest[2:].partition("/")
-        return Address(text, scheme.lower(), domain, slash + path)
-    return Address(text, scheme.lower(), "", rest)
+        return Address(text, scheme.lower(), domain, slash + path, home_domain(domain))
+    return Address(text, scheme.lower(), "", rest, "")
 
 
 _PARSED = BoundedCache(_parsed, 16 * 1024 * 1024, lambda each: 200 + 2 * getsizeof(each.text))

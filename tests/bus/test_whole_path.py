@@ -206,11 +206,11 @@ def test_an_invitation_does_not_wait_for_a_runtime_that_is_away(to: str, heard: 
         assert said == f"{STUB} is not connected at the moment; an invitation does not wait."
 
 
-def shared_scene(number: int) -> tuple[Scene, list[Ear]]:
-    """The sender has a second tab; so many listen to the group."""
+def shared_scene(number: int, is_here: bool = False) -> tuple[Scene, list[Ear]]:
+    """The sender has a second tab; so many listen to the group, at another worker or here."""
     scene = Scene()
     scene.table.add_runtime(FakeSession(ONE))
-    ears = [Ear(f"{TWO}/{each}") for each in range(number)]
+    ears = [Ear(f"{TWO}/{each}", is_here) for each in range(number)]
     for ear in ears:
         scene.table.subscribe(GROUP, ear)
     return scene, ears
@@ -225,6 +225,13 @@ def test_the_way_back_goes_with_a_request_of_one_of_several_tabs(number: int) ->
     paths = scene.table.return_paths
     assert [paths.of(ear.id) for ear in ears] == [[way] if number == 1 else []] * number
     assert paths.of("") == []
+
+
+def test_the_way_back_is_kept_and_goes_nowhere_with_a_request_to_one_who_is_here() -> None:
+    scene, (ear,) = shared_scene(1, is_here=True)
+    scene.say(to=GROUP, id=7)
+    assert (len(ear.frames), ear.beside) == (1, [])
+    assert scene.table.return_paths.find(ONE, "7") is not None
 
 
 def test_no_way_back_is_kept_for_a_runtime_with_one_tab() -> None:
