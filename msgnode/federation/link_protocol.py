@@ -9,8 +9,9 @@ Each frame is a JSON object in a text frame of a WebSocket:
     {"ping":t} {"pong":t} {"gap":{}}               a sign of life; updates were lost
 
 Rules
-- Messages are collected for COLLECT_SECONDS, up to MAX_ITEMS or MAX_BYTES; while nothing is
-  unacknowledged they leave at once.
+- Messages are collected for COLLECT_SECONDS, up to MAX_ITEMS or MAX_BYTES. They leave at once while
+  nothing is unacknowledged, or little: the last batch had one message, and the window has room for
+  two.
 - At most WINDOW batches, and the other's credit in bytes, are unacknowledged. They are kept, and
   after a loss of the socket those that the other does not have are sent again, in order.
 - Numbers count for one pair of lives. A life ends with the worker that serves the peer; what was
@@ -186,17 +187,20 @@ class Outbox:
         self._sent: deque[_Sent] = deque()
         self._in_flight = 0
         self._seq = 0
+        self._was_single = False
         self._credit = CREDIT
-
-    @property
-    def has_room(self) -> bool:
+        self.has_room = True
         """Whether the batch that is being collected takes another message."""
-        return len(self._items) < MAX_ITEMS and self._bytes < MAX_BYTES
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is unacknowledged."""
         return not self._sent
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether a message may leave without waiting for others."""
+        return not self._sent or (self._was_single and len(self._sent) < WINDOW - 1)
 
     @property
     def unacknowledged(self) -> tuple[int, int, float]:
@@ -208,6 +212,7 @@ class Outbox:
         """Add a message to what is being collected."""
         self._items.append(item)
         self._bytes += len(item)
+        self.has_room = self._bytes < MAX_BYTES and len(self._items) < MAX_ITEMS
 
     def seal(self, ack: int) -> bytes | None:
         """The next batch to be sent, if the window and the other's credit allow one.
@@ -226,6 +231,8 @@ class Outbox:
             items.append(self._items.popleft())
             size += len(items[-1])
         self._bytes -= size
+        self._was_single = len(items) == 1
+        self.has_room = self._bytes < MAX_BYTES and len(self._items) < MAX_ITEMS
         self._seq += 1
         text = b"%b%b]}}" % (_HEAD % (self._seq, ack), b",".join(items))
         self._sent.append(_Sent(self._seq, text, self._clock()))
@@ -253,7 +260,8 @@ class Inbox:
 
     def __init__(self) -> None:
         self.received = 0
-        self.carried = 0  # what of it the node has taken: it is acknowledged
+        self.carried = 0  # what of it the node has taken: it may be acknowledged
+        self.acknowledged = 0
         self.repeated = 0
         self._last: deque[tuple[int, int]] = deque(maxlen=WINDOW)  # hash and bytes
 

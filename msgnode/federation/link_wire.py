@@ -4,7 +4,7 @@ Rules
 - Both nodes dial. Of two sockets the one that the domain lower in the alphabet has dialled stays,
   unless nothing was heard of it lately.
 - What the other says is carried as soon as it comes, and acknowledged once the node has taken it:
-  together with a batch, else after ACK_SECONDS.
+  together with a batch, else after ACK_SECONDS, or when it is half of a window.
 - After the loss of a socket (link_socket.py) the next one goes on where it ended.
 """
 
@@ -100,6 +100,7 @@ class Wire:
         self.keys: Keys = {}
         self.current: LinkConnection | None = None
         self.is_open = False
+        self.largest = 0  # bytes of a message that the peer takes, while it is open
         self.error = ""
         self.life = uuid.uuid4().hex
         self.round_trip = 0.0
@@ -255,7 +256,7 @@ class Wire:
             self._peer.renew()
         await self._peer.ready()
         if self.current is connection:
-            self.inbox.carried = self.inbox.received
+            self.inbox.carried = self.inbox.acknowledged = self.inbox.received
             connection.say_ready(Ready(self._peer_life, self.inbox.received))
 
     def open(self, connection: LinkConnection, received: int) -> None:
@@ -268,6 +269,7 @@ class Wire:
         self._opened_at = time.monotonic()
         self._elsewhere, self.error = 0, ""
         self.is_open = self._was_open = True
+        self.largest = (connection.max_frame or self.own.max_frame) - protocol.OVERHEAD
         is_new, self._is_new = self._is_new, False
         self._peer.opened(is_new)
         self._flush()
@@ -301,14 +303,8 @@ class Wire:
         """Whether a message may be sent now."""
         return self.is_open and self.outbox.has_room
 
-    @property
-    def largest(self) -> int:
-        """The bytes of the largest message that the peer takes."""
-        limit = self.current.max_frame if self.current is not None else 0
-        return (limit or self.own.max_frame) - protocol.OVERHEAD
-
     def send(self, item: bytes) -> None:
-        """Send a message: at once if nothing is unacknowledged, else with those that follow."""
+        """Send a message: at once while few are sent, else with those that follow."""
         outbox = self.outbox
         outbox.add(item)
         if not outbox.has_room:
@@ -317,7 +313,7 @@ class Wire:
             loop = asyncio.get_running_loop()
             self._flush_soon = (
                 loop.call_soon(self._flush)
-                if outbox.is_idle
+                if outbox.is_quiet
                 else loop.call_later(protocol.COLLECT_SECONDS, self._flush)
             )
 
@@ -334,9 +330,7 @@ class Wire:
         if connection is None or not self.is_open:
             return
         while (text := self.outbox.seal(self.inbox.carried)) is not None:
-            if self._ack_soon is not None:
-                self._ack_soon.cancel()
-                self._ack_soon = None
+            self._acknowledges()
             connection.write(text)
 
     def carry(self, connection: LinkConnection, text: bytes) -> None:
@@ -368,14 +362,24 @@ class Wire:
     def _carried(self, seq: int) -> None:
         inbox = self.inbox
         inbox.carried = max(inbox.carried, seq)
-        if self._ack_soon is None:
+        if inbox.carried - inbox.acknowledged >= protocol.WINDOW // 2:
+            self._acknowledge()
+        elif self._ack_soon is None:
             loop = asyncio.get_running_loop()
             self._ack_soon = loop.call_later(ACK_SECONDS, self._acknowledge)
 
     def _acknowledge(self) -> None:
-        self._ack_soon = None
+        seq = self._acknowledges()
         if self.current is not None and self.is_open:
-            self.current.write(b'{"ack":{"seq":%d}}' % self.inbox.carried)
+            self.current.write(b'{"ack":{"seq":%d}}' % seq)
+
+    def _acknowledges(self) -> int:
+        """The number up to which the other's batches were carried, which it is told now."""
+        if self._ack_soon is not None:
+            self._ack_soon.cancel()
+            self._ack_soon = None
+        self.inbox.acknowledged = self.inbox.carried
+        return self.inbox.carried
 
     def acknowledged(self, connection: LinkConnection, ack: protocol.Ack) -> None:
         """Process an acknowledgement. Raises LinkFault."""

@@ -224,7 +224,9 @@ class LinkedPeer(PeerLink):
         return self.wire.has_room if self._is_by_link else super()._is_passable
 
     def _pass_on(self, message: Message) -> None:
-        if self._is_by_link and self.wire.has_room and (frame := self.exchange.at_once(message)):
+        wire = self.wire
+        is_passable = self._is_by_link and wire.is_open and wire.outbox.has_room
+        if is_passable and (frame := self.exchange.at_once(message)):
             self._send(frame)
         else:
             super()._pass_on(message)
@@ -322,7 +324,7 @@ class LinkedPeer(PeerLink):
         except InvalidFrame as error:
             self._refused(f"what it sent is no message: {error.description}")
             return
-        if self.subscriptions.take(message):
+        if message.is_response and self.subscriptions.take(message):
             self.exchange.moved()
             self._set_timer()
         elif message.recipients[0] == self._sm and message.type in ("subscribe", "unsubscribe"):

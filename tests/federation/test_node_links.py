@@ -156,6 +156,19 @@ async def test_case_l62_the_first_message_of_a_quiet_link_leaves_at_once_and_alo
         await until(lambda: a.wire.outbox.is_idle)
 
 
+async def test_case_l62_messages_that_follow_one_by_one_wait_for_no_acknowledgement() -> None:
+    a, b = ends()
+    link = Joined(a, b)
+    await opened(a, b)
+    for number in range(3 * protocol.WINDOW):
+        a.say(number)
+        for _ in range(4):  # turns of the loop: long before anything is due
+            await asyncio.sleep(0)
+        assert numbers(b)[-1] == number
+    acknowledged = [each for each in link.there.written if each.startswith(b'{"ack"')]
+    assert len(acknowledged) <= 3 * 2 + 1, "half a window by each"
+
+
 async def test_case_l62_what_comes_while_one_is_under_way_leaves_together() -> None:
     a, b = ends()
     link = Joined(a, b)
