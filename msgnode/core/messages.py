@@ -201,11 +201,39 @@ class Message(msgspec.Struct, eq=False, gc=False):
                     return b"".join((self.frame[: -len(body)], body[len(marks) :], b"}"))
         return None
 
+    def said_by(self, identity: bytes) -> Message:
+        """A plain message without marks as said by somebody; `identity` is JSON text."""
+        body = b"%b%b,%b" % (_SAID_BY, identity, self.body[1:])
+        said = replace(self.identity_fields, assertedIdentity=msgspec.Raw(identity))
+        return replace(
+            self, body=body, frame=b"%b%b}" % (self.frame[: -1 - len(self.body)], body),
+            identity_fields=said, _fields=None, _spliced=None,
+        )  # fmt: skip
+
     @property
     def is_unmarked(self) -> bool:
         """Whether a plain frame has none of these marks, wherever."""
         said = self.identity_fields
         return self._plain and said.auth is EMPTY and said.assertedIdentity is EMPTY
+
+    def said_by_nobody(self) -> Message | None:
+        """The same without what `said_by` put first; None if it is another one."""
+        start = b"%b%b," % (_SAID_BY, self.identity_fields.assertedIdentity)
+        if not (self._plain and self.body.startswith(start)):
+            return None
+        body = b"{" + self.body[len(start) :]
+        said = _read(body)
+        if said.assertedIdentity is not EMPTY:  # it stood twice
+            return None
+        return replace(
+            self, body=body, frame=b"%b%b}" % (self.frame[: -1 - len(self.body)], body),
+            identity_fields=said, _fields=None, _spliced=None,
+        )  # fmt: skip
+
+    def is_plain_without(self, names: Iterable[str]) -> bool:
+        """Whether a plain frame says nothing of its sender in these fields of the body."""
+        said = self.identity_fields
+        return self._plain and all(getattr(said, name) is EMPTY for name in names)
 
     def _copy_for(
         self, to: str, auth: bool, asserted: bool, crosses: bool, said: IdentityFields
@@ -232,12 +260,18 @@ def vouched(frame: bytes, identity: Identity) -> bytes:
 
     `assertedIdentity` comes first then, so that `unmarked` takes it for no frame of its own.
     """
-    envelope = RAW_FIELDS.decode(frame)
-    body = RAW_FIELDS.decode(envelope["body"])
+    global _last_made  # noqa: PLW0603
     said = {
         "issuer": identity.issuer, "subject": identity.subject, "username": identity.username,
         "userURL": identity.user_url, "expires": identity.expires,
     }  # fmt: skip
+    made, message = _last_made
+    if message is not None and made is frame:
+        message = message.said_by(_encode(said))
+        _last_made = message.frame, message
+        return message.frame
+    envelope = RAW_FIELDS.decode(frame)
+    body = RAW_FIELDS.decode(envelope["body"])
     rest = {key: value for key, value in body.items() if key != "assertedIdentity"}
     envelope["body"] = msgspec.Raw(_encode({"assertedIdentity": said, **rest}))
     return _encode(envelope)
@@ -417,4 +451,5 @@ _MARKS = {
     for auth in (True, False)
     for asserted in (True, False)
 }
+_SAID_BY = b'{"assertedIdentity":'
 _FIRST_MARKS = {which: marks + b"," for which, marks in _MARKS.items()}

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import msgspec
 
-from msgnode.core import addresses
-from msgnode.core.envelope import RAW_FIELDS
+from msgnode.core import addresses, messages
+from msgnode.core.envelope import EMPTY, RAW_FIELDS
 from msgnode.core.identity import Identity
 from msgnode.core.messages import Message
 
@@ -47,16 +47,19 @@ def outgoing(message: Message, by_link: bool = False) -> bytes:
     return _without(message, _marks(message, by_link))
 
 
-def incoming(message: Message, is_trusted: bool = False) -> bytes:
-    """A message of a peer in the form in which it is carried here.
+def incoming(message: Message, is_trusted: bool = False) -> Message:
+    """A message of a peer as it is carried here.
 
     Args:
         message: the message.
         is_trusted: whether what it says of the sender's identity is kept, for `vouched_for`.
     """
-    if message.is_unmarked and not (b"via" in message.body or b"\\" in message.body):
-        return message.frame
-    return _without(message, (*_marks(message, is_trusted), "via"))
+    if message.is_unmarked and message.identity_fields.via is EMPTY:
+        return message
+    if not is_trusted:
+        message = message.said_by_nobody() or message
+    frame = _without(message, (*_marks(message, is_trusted), "via"))
+    return message if frame is message.frame else messages.parse(frame)
 
 
 def _marks(message: Message, says_who: bool) -> tuple[str, ...]:
@@ -157,6 +160,8 @@ def _is_label(label: str) -> bool:
 
 
 def _without(message: Message, names: tuple[str, ...]) -> bytes:
+    if message.is_plain_without(names):
+        return message.frame
     envelope = RAW_FIELDS.decode(message.frame)
     has_body = "body" in envelope  # stubs of the field write into it
     body = RAW_FIELDS.decode(message.body)

@@ -186,6 +186,8 @@ class PeerExchange:
     @property
     def due(self) -> float:
         """When `expire` has something to do next, or more may be taken."""
+        if not self._asked and not self._silent:
+            return self.queue.due
         first = next(iter(self._asked.values()), None)
         due = min(self.queue.due, first.at + ASKED_SECONDS) if first else self.queue.due
         if self._silent:
@@ -288,8 +290,8 @@ class PeerExchange:
 
     def _note_sent(self, message: Message) -> None:
         self.counters.sent += 1
-        self.moved()
-        self.out.passed()
+        self.moved_at = self._clock()
+        self.out.passed_at = time.time()
         if self._on_send is not None:
             self._on_send(message.sender)
 
@@ -441,7 +443,7 @@ class PeerExchange:
 
     # --- from the peer ----------------------------------------------------------------------------
 
-    def taken_in(self, message: Message, is_trusted: bool = False) -> bytes:
+    def taken_in(self, message: Message, is_trusted: bool = False) -> Message:
         """A message of the peer in the form in which it is carried here.
 
         Args:
@@ -459,8 +461,8 @@ class PeerExchange:
         if message.is_response and not self._was_asked(message):
             raise NotCarried("nobody has asked for this response")
         self.counters.received += 1
-        self.moved()
-        self.into.passed()
+        self.moved_at = self._clock()
+        self.into.passed_at = time.time()
         return crossing.incoming(message, is_trusted)
 
     def refused_here(self, why: str) -> None:

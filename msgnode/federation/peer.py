@@ -638,12 +638,12 @@ class PeerLink:
     def _taken_in(self, message: Message, is_trusted: bool = False) -> str:
         """Carry a message of the peer, trusted to say whose it is or not; return why not, or ""."""
         try:
-            frame = self.exchange.taken_in(message, is_trusted)
+            passed = self.exchange.taken_in(message, is_trusted)
         except NotCarried as refusal:
             self._refused(str(refusal))
             return str(refusal)
-        self._session.say(frame, message=message if frame is message.frame else None)
-        if self.exchange.queue:  # what has waited for this response may pass
+        self._session.say(passed.frame, passed)
+        if message.is_response and self.exchange.queue:  # what has waited for it may pass
             self._pump()
         return ""
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from msgnode.core import messages
 from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import NodeError
-from msgnode.core.identity import Identity, Origin
+from msgnode.core.identity import Identity, Origin, Speaker
 from msgnode.core.messages import Message
 from msgnode.sessions.frame_connection import (
     AnsweringLink,
@@ -27,6 +27,8 @@ from msgnode.sessions.rules import PEER, CloseCode
 
 VouchedFor = Callable[[Message], Identity | None]
 
+MAX_SPEAKERS = 1_000
+"""Most senders of a peer that are remembered, each with the identity that it vouches for."""
 _CLOSE_SECONDS = 1.0
 _SOURCE = "peer:"
 
@@ -47,8 +49,9 @@ class PeerOutlet(AnsweringLink):
 
     def write(self, frame: bytes) -> None:
         """Pass a frame to whoever serves the peer, except for answers to the node's own frames."""
-        if not self._is_taken(frame):
-            self.on_frame(frame)
+        if (self._waiting or self.refusals is not None) and self._is_taken(frame):
+            return
+        self.on_frame(frame)
 
     def close(self, code: int, reason: str) -> None:
         """Note the code with which the node has ended the session."""
@@ -70,30 +73,45 @@ class PeerConnection(FrameConnection):
         domain = self._anonymous.remote_address.removeprefix(_SOURCE)
         self._anonymous = replace(self._anonymous, origin=Origin.FOREIGN, peer=domain)
 
-    def _carry_one(self, frame: bytes, message: Message | None = None) -> None:
-        """Carry a frame as that of the sender for whom the peer vouches."""
-        session, vouched_for = self.session, self.link.vouched_for
-        if session is None or vouched_for is None:
-            super()._carry_one(frame, message)
-            return
-        if message is None:
-            with suppress(InvalidFrame):  # answered as such
-                message = messages.parse(frame)
-        identity = vouched_for(message) if message is not None else None
-        if identity is None:
-            super()._carry_one(frame, message)
-            return
-        known = session.speaker
-        session.speaker = replace(known, identity=identity)
-        try:
-            super()._carry_one(frame, message)
-        finally:
-            session.speaker = known
-
     def put(self, frame: bytes) -> None:
         """Answer the peer, for the node itself."""
         self.link.on_answer(frame)
         super().put(frame)
+
+
+class VouchingConnection(PeerConnection):
+    """The same of a peer that is trusted to say whose its messages are."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._known: Speaker | None = None
+        self._speakers: dict[Identity, Speaker] = {}
+
+    def _carry_one(self, frame: bytes, message: Message | None = None) -> None:
+        """Carry a frame as that of the sender for whom the peer vouches."""
+        session, vouched_for = self.session, self.link.vouched_for
+        if message is None:
+            with suppress(InvalidFrame):  # answered as such
+                message = messages.parse(frame)
+        identity = vouched_for(message) if message is not None and vouched_for else None
+        if session is None or identity is None:
+            super()._carry_one(frame, message)
+            return
+        known = session.speaker
+        session.speaker = self._speaker(known, identity)
+        try:
+            super()._carry_one(frame, message and (message.said_by_nobody() or message))
+        finally:
+            session.speaker = known
+
+    def _speaker(self, known: Speaker, identity: Identity) -> Speaker:
+        """The speaker with an identity: the same each time, so that decisions are repeated."""
+        if known is not self._known or len(self._speakers) >= MAX_SPEAKERS:
+            self._known, self._speakers = known, {}
+        speaker = self._speakers.get(identity)
+        if speaker is None:
+            speaker = self._speakers[identity] = replace(known, identity=identity)
+        return speaker
 
 
 class PeerSessions(ConnectionOpener):
@@ -107,7 +125,8 @@ class PeerSessions(ConnectionOpener):
 
     async def open(self, domain: str, stub_url: str, outlet: PeerOutlet) -> PeerConnection:
         """Open it on a connection that counts towards the limits of the peer's domain."""
-        connection = self._made(PeerConnection, outlet, _source(domain))
+        kind = PeerConnection if outlet.vouched_for is None else VouchingConnection
+        connection = self._made(kind, outlet, _source(domain))
         await connection.begin_session(stub_url)
         self._limits.add(connection, _source(domain))
         return connection

@@ -436,7 +436,7 @@ class LegacyLink:
         if class_of(message) in (MessageClass.REQUEST, MessageClass.STORED):
             reply = messages.parse(messages.reply(message, body))
             with suppress(NotCarried):  # it was answered 503 or 504 meanwhile
-                self._session.say(self.exchange.taken_in(reply), message=reply)
+                self._session.say(self.exchange.taken_in(reply).frame, message=reply)
 
     def ask(self, type_: str, sender: str, to: str, body: dict[str, Any], said: Answered) -> None:
         """Carry a request of somebody there; `said` is called once with a final answer."""

@@ -92,12 +92,12 @@ def test_case_55_a_peer_is_told_what_is_of_this_domain_alone(sender: str, is_sai
 
 def test_case_41_marks_of_a_peer_are_taken_out() -> None:
     said = message(f"hyperty://{B}/1", f"hyperty://{A}/1", auth=True, assertedIdentity=True, v=1)
-    assert json.loads(crossing.incoming(said))["body"] == {"v": 1}
+    assert json.loads(crossing.incoming(said).frame)["body"] == {"v": 1}
 
 
 def test_case_43_what_stubs_note_about_their_way_is_taken_out() -> None:
     said = message(f"hyperty://{B}/1", f"hyperty://{A}/1", via="runtime://a.example/mn-1/secret")
-    assert "secret" not in crossing.incoming(said).decode()
+    assert "secret" not in crossing.incoming(said).frame.decode()
 
 
 def test_what_only_this_node_says_of_a_sender_stays_here() -> None:
@@ -128,7 +128,7 @@ def test_case_71_over_a_link_it_is_said_whose_a_message_is_and_to_no_stub() -> N
 
 
 def test_case_71_what_a_node_says_of_a_sender_counts_where_it_is_trusted() -> None:
-    told = messages.parse(crossing.incoming(vouched(v=1), is_trusted=True))
+    told = crossing.incoming(vouched(v=1), is_trusted=True)
     assert crossing.vouched_for(told, A, B) == Identity(
         "node:b.example", "1 https://idp.test", "bob@b.example", B, "user://b.example/bob"
     )
@@ -136,7 +136,7 @@ def test_case_71_what_a_node_says_of_a_sender_counts_where_it_is_trusted() -> No
     assert crossing.vouched_for(expired, A, B) == Identity(
         "node:b.example", "1 https://idp.test", "1@b.example", B
     ), "a name that may be one of ours does not count, and what is said now does not expire"
-    untold = messages.parse(crossing.incoming(vouched(v=1)))
+    untold = crossing.incoming(vouched(v=1))
     assert crossing.vouched_for(untold, A, B) is None
     assert json.loads(untold.frame)["body"] == {"v": 1}
 
@@ -171,6 +171,38 @@ def test_it_is_so_too_where_the_frame_for_the_peer_is_not_read_again(
         known = messages.parse_unmarked(frame)
         assert crossing.outgoing(known) == crossing.outgoing(messages.parse(frame)) == whole.frame
     assert messages.parse_unmarked(made[1]) is later
+
+
+FORM = '{"id":1,"type":"read","from":"hyperty://%s/1","to":"hyperty://%s/1","body":{%s}}'
+
+
+def test_case_71_whose_a_plain_message_is_is_said_and_heard_without_reading_it_again() -> None:
+    said = messages.parse((FORM % (A, B, '"v":1,"idToken":""')).encode())
+    made = messages.vouched(said.forwarded(said.recipients[0], True, True), BOB)
+    told = messages.parse_unmarked(made)
+    assert told.frame is made
+    assert crossing.outgoing(told, by_link=True) is made
+    assert crossing.outgoing(told) == said.frame
+    again = messages.parse(made)
+    assert (told.body, told.identity_fields) == (again.body, again.identity_fields)
+    heard = messages.parse((FORM % (B, A, '"v":1')).encode()).said_by(b'{"subject":"1"}')
+    bare = crossing.incoming(heard)
+    assert bare.frame == messages.parse(bare.frame).frame == (FORM % (B, A, '"v":1')).encode()
+    assert crossing.incoming(heard, is_trusted=True) is heard
+
+
+@pytest.mark.parametrize(
+    "second",
+    ['"assertedIdentity":{"subject":"1"}', '"\\u0061ssertedIdentity":{"subject":"1"}', '"via":"x"'],
+)
+def test_case_71_nothing_is_left_of_what_is_said_twice(second: str) -> None:
+    first = '"assertedIdentity":{"subject":"1"}'
+    heard = messages.parse((FORM % (B, A, f'{first},"v":1,{second}')).encode())
+    assert json.loads(crossing.incoming(heard).frame)["body"] == {"v": 1}
+    for each in (heard, heard.said_by_nobody() or heard):
+        frame = each.forwarded(f"hyperty://{A}/1", False, True)
+        assert b'"subject"' not in frame
+        assert frame.count(b"ssertedIdentity") == 1
 
 
 def test_case_53_what_a_peer_says_never_goes_back_to_it() -> None:

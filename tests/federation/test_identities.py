@@ -19,7 +19,7 @@ from msgnode.core.identity import Identity, Origin, Speaker
 from msgnode.core.messages import Message
 from msgnode.core.pending import Pending
 from msgnode.federation import crossing
-from msgnode.federation.peer_session import PeerConnection, PeerOutlet
+from msgnode.federation.peer_session import PeerOutlet, VouchingConnection
 from msgnode.identity.admission_policy import Mode
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.flow_control import FlowLimits
@@ -132,6 +132,7 @@ def test_case_44_nor_does_one_that_somebody_here_has_shown_to_the_peer(issuer: I
 
 async def test_case_71_whose_a_message_is_counts_too_if_it_had_to_wait() -> None:
     heard: list[tuple[bytes, Identity | None]] = []
+    speakers: list[Speaker] = []
     facts: list[Callable[[], None]] = []
     is_known: list[bool] = []
 
@@ -140,11 +141,12 @@ async def test_case_71_whose_a_message_is_counts_too_if_it_had_to_wait() -> None
             is_known.append(True)
             caller.hold(frame, Pending("a fact", facts.append))
         else:
+            speakers.append(caller.session.speaker)
             heard.append((frame, caller.session.speaker.identity))
 
     limits = ConnectionSettings(FlowLimits(1000, 1_000_000, 10), 60)
     nobody: Any = None
-    connection = PeerConnection(PeerOutlet(), f"peer:{B}", nobody, carry, limits)
+    connection = VouchingConnection(PeerOutlet(), f"peer:{B}", nobody, carry, limits)
     connection.link.vouched_for = partial(crossing.vouched_for, own=A, peer=B)
     session: Any = SimpleNamespace(speaker=Speaker("1", f"runtime://{B}/1", peer=B))
     connection.session = session
@@ -163,4 +165,5 @@ async def test_case_71_whose_a_message_is_counts_too_if_it_had_to_wait() -> None
     await asyncio.sleep(0)
     bob = Identity(f"node:{B}", "bob idp", f"bob@{B}", B)
     assert heard == [(frames[0], bob), (frames[1], bob), (frames[2], None), (b"no message", None)]
+    assert speakers[0] is speakers[1], "decisions about one speaker are repeated"
     assert session.speaker.identity is None

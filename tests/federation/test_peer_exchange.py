@@ -66,7 +66,7 @@ def test_what_passes_at_once_passes_nothing_that_waits_and_is_answered_as_any(pl
 def test_a_response_is_taken_in_once(place: Place) -> None:
     place.asked()
     place.now = 2.5
-    assert json.loads(place.exchange.taken_in(response()))["from"] == THEIRS
+    assert json.loads(place.exchange.taken_in(response()).frame)["from"] == THEIRS
     assert place.exchange.counters.round_trip == 2.5
     with pytest.raises(NotCarried, match="nobody has asked"):
         place.exchange.taken_in(response())
@@ -120,7 +120,8 @@ def test_a_request_to_a_peer_that_is_silent_about_unknown_addresses_is_answered_
         place.exchange.expire()
         assert [each["id"] for each in place.answers] == answered
     assert {each["body"]["code"] for each in place.answers} == {504}
-    assert json.loads(place.exchange.taken_in(response(1)))["id"] == 1, "a late one still passes"
+    late = place.exchange.taken_in(response(1))
+    assert json.loads(late.frame)["id"] == 1, "a late one still passes"
     place.exchange.fail_asked("The stub ended.")
     assert [(each["id"], each["body"]["code"]) for each in place.answers[2:]] == [(2, 503)]
     place.now = 1_000.0

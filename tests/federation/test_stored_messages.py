@@ -151,7 +151,7 @@ def test_case_59_what_waits_outlives_the_worker_and_is_answered_then() -> None:
     assert all("secret" not in each.sealed for each in rows())
     second = Worker()
     assert second.taken() == [1, 2]
-    assert json.loads(second.exchange.taken_in(response("m1")))["body"]["code"] == 200
+    assert json.loads(second.exchange.taken_in(response("m1")).frame)["body"]["code"] == 200
     assert [each.key for each in rows()] == [rows()[0].key]
     assert second.asker.has_asked(OURS, "m1", second.peer.id, 0.0), "who asked is known again"
     assert second.vouched == []
