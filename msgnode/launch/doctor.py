@@ -317,8 +317,11 @@ def _workers() -> Iterator[Finding]:
     if not status["joined"]:
         yield Finding("workers", WARNING, "no worker is registered", "Start the node.")
     for line in status["joined"]:
-        if line["state"] != "ready":
-            text = f"{line['worker']} is {line['state']}, with {line['sessions']} sessions"
+        text = f"{line['worker']} is {line['state']}, with {line['sessions']} sessions"
+        if line["state"] == "starting":  # also one that serves, until it renews its lease
+            remedy = "Ask again in some seconds; if it still does, see its log."
+            yield Finding("workers", WARNING, text, remedy)
+        elif line["state"] != "ready":
             remedy = "See its log; a worker that has ended without a word is removed by others."
             yield Finding("workers", WRONG, text, remedy)
         for link in line["links"]:

@@ -25,6 +25,7 @@ from django.utils import timezone
 
 from msgnode.launch import doctor
 from msgnode.models import Alarm, ProviderKey, Worker
+from msgnode.resources import version
 from tests.node import ROOT, Node
 from tests.ports import free_port
 from tests.redis.servers import RedisServer, certificate_for_loopback
@@ -224,6 +225,18 @@ def test_a_silent_worker_of_another_version_and_alarms_also_of_a_peer_are_named(
     assert redis_away[0] == peer_stuck[0] == "warning"
     assert "nobody answers" in redis_away[1] and redis_away[2]
     assert "b.example takes nothing" in peer_stuck[1] and "the other domain" in peer_stuck[2]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_whose_first_renewal_is_due_is_no_fault() -> None:
+    soon = timezone.now() + timedelta(minutes=1)
+    Worker.objects.create(
+        epoch="e", name="host:1", host="h", pid=1, state="starting", version=version(),
+        seen_at=timezone.now(), lease_until=soon,
+    )  # fmt: skip
+    ((state, text, remedy),) = looked("workers")
+    assert (state, text) == ("warning", "host:1 is starting, with 0 sessions")
+    assert "Ask again" in remedy
 
 
 def _said() -> str:
