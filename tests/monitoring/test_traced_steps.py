@@ -181,7 +181,7 @@ async def test_a_policy_that_rewrites_says_so() -> None:
 async def test_the_way_back_goes_beside_a_traced_request(number: int) -> None:
     scene, _ = watched()
     scene.table.add_runtime(FakeSession(ONE))  # a second tab: an answer must find the first
-    ears = [Ear(f"{TWO}/{each}") for each in range(number)]
+    ears = [Ear(f"{TWO}/{each}", is_here=False) for each in range(number)]
     for ear in ears:
         scene.table.subscribe(GROUP, ear)
     scene.say(to=GROUP)
