@@ -419,7 +419,7 @@ async def test_case_60_ten_thousand_messages_each_way_leave_memory_as_it_was(
                 figures("in", number, began, cpu, process)
             assert sorted(texts) == sorted(f"n{each}" for each in range(number))
         assert [text for _, text in bob.texts] == [f"m{n}" for n in range(2 * number)]
-    assert grown(sizes) < GROWTH
+    assert grown(sizes) < GROWTH[number]
 
 
 async def until_code(said: Callable[[], Coroutine[Any, Any, int]], wanted: int) -> None:
