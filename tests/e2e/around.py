@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,11 +37,20 @@ class Stream:
         self.refused: Counter[int] = Counter()
         self._ending = ending
 
-    async def run(self, send: Callable[[int], Awaitable[Any]]) -> None:
-        while not self._ending.is_set():
-            await send(self.sent)
-            self.sent += 1
-            await asyncio.sleep(PERIOD)
+    async def run(
+        self, send: Callable[[int], Awaitable[Any]], take: Coroutine[Any, Any, None]
+    ) -> None:
+        """Send numbers, while `take` goes on with what comes."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(take)
+            while not self._ending.is_set():
+                await send(self.sent)
+                self.sent += 1
+                await asyncio.sleep(PERIOD)
+
+    async def send(self, talker: Client, to: str, take: Coroutine[Any, Any, None]) -> None:
+        """Send them to an address that does not answer."""
+        await self.run(lambda number: talker.send("create", to, {"value": number}), take)
 
     @property
     def missing(self) -> list[int]:
@@ -97,11 +106,7 @@ class Around:
                     posted = await server.posted.get()
                     stream.came.update(each["body"]["value"] for each in posted["messages"])
 
-            async with asyncio.TaskGroup() as group:
-                group.create_task(take())
-                await stream.run(
-                    lambda number: talker.send("create", device.runtime_url, {"value": number})
-                )
+            await stream.send(talker, device.runtime_url, take())
 
     async def lamp(self, node: Node) -> None:
         """A device at the broker."""
@@ -116,11 +121,7 @@ class Around:
                     if frame["type"] == "create":
                         stream.came.add(frame["body"]["value"])
 
-            async with asyncio.TaskGroup() as group:
-                group.create_task(take())
-                await stream.run(
-                    lambda number: talker.send("create", lamp.runtime_url, {"value": number})
-                )
+            await stream.send(talker, lamp.runtime_url, take())
 
     async def abroad(self, node: Node) -> None:
         """Somebody of the other domain who is asked, and answers."""
@@ -135,9 +136,7 @@ class Around:
                 else:
                     stream.refused[code(said)] += 1
 
-            async with asyncio.TaskGroup() as group:
-                group.create_task(_answer(answers))
-                await stream.run(ask)
+            await stream.run(ask, _answer(answers))
 
     def end(self) -> None:
         """Send no more."""

@@ -173,7 +173,10 @@ def test_a_log_in_that_ends_while_the_node_is_away_is_renewed_when_it_is_back(
             said = order("ask")
             assert said["answer"] == "hello", "it ended after the first of the failures"
             waiting.until(lambda: "renewed" in order("say")["states"], SECONDS)
-            assert order("say")["states"][:4] == ["logged-in", "failed", "failed", "renewed"]
+            states = order("say")["states"]
+            failures = states[1 : states.index("renewed")]  # two, or more while the node starts
+            assert states[0] == "logged-in"
+            assert len(failures) >= 2 and set(failures) == {"failed"}  # noqa: PT018
 
             node.kill()
             assert "forgotten" in node.manage("shell", "-c", FORGET)
