@@ -1,6 +1,8 @@
 """What is around the workers of the soak: devices, another domain, runtimes of both languages.
 
-Each sends numbers, one after the other, and says which of them came.
+Each sends numbers, one after the other, and says which of them came. A number of `invitation` is an
+invitation that came and was withdrawn, one of `channel` a direct connection that was set up, used
+and closed.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +22,17 @@ from tests.devices.client import Device, api_key
 from tests.devices.mqtt.broker import Mosquitto, mosquitto, thing
 from tests.devices.receiver import receiver
 from tests.node import Node, eventually
+from tests.runtime.p2p_pages import ask, talker, ways
 from tests.runtime.sharers import Sharer, sharer
+from tests.runtime.test_invitations import execute, token_of
 from tests.waiting import until
 
 PERIOD = 0.25  # seconds between two numbers
+SET_UPS_EVERY = 3.0  # seconds between two direct connections
+INVITATIONS_PER_MINUTE = 600
 CHANGES = 20  # of a shared object, a second
 PEER = "b.example"
+BOB, IDM = "user://localhost/bob@localhost", "domain://idm.localhost"
 LIMIT = 60.0
 
 
@@ -38,15 +46,19 @@ class Stream:
         self._ending = ending
 
     async def run(
-        self, send: Callable[[int], Awaitable[Any]], take: Coroutine[Any, Any, None]
+        self,
+        send: Callable[[int], Awaitable[Any]],
+        take: Coroutine[Any, Any, None] | None = None,
+        period: float = PERIOD,
     ) -> None:
         """Send numbers, while `take` goes on with what comes."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(take)
+            if take is not None:
+                group.create_task(take)
             while not self._ending.is_set():
                 await send(self.sent)
                 self.sent += 1
-                await asyncio.sleep(PERIOD)
+                await asyncio.sleep(period)
 
     async def send(self, talker: Client, to: str, take: Coroutine[Any, Any, None]) -> None:
         """Send them to an address that does not answer."""
@@ -66,7 +78,8 @@ class Around:
         self._place = place
         self._broker = broker
         self._ending = asyncio.Event()
-        self.streams = {each: Stream(self._ending) for each in ("webhook", "lamp", "peer")}
+        names = ("webhook", "lamp", "peer", "invitation", "channel")
+        self.streams = {each: Stream(self._ending) for each in names}
         self.peer = Node(place / "peer", DOMAIN=PEER, ALLOWED_HOSTS="*")
         (place / "peer").mkdir(parents=True)
         (place / "peer" / "node.sqlite3").write_bytes(template.read_bytes())
@@ -76,7 +89,8 @@ class Around:
         return {
             "MQTT_URL": self._broker.url, "DEVICE_HTTP": True, "DEVICE_WEBHOOKS": True,
             "WEBHOOK_NETWORKS": "127.0.0.0/8", "FEDERATION": "listed",
-            "FEDERATION_NETWORKS": "127.0.0.0/8",
+            "FEDERATION_NETWORKS": "127.0.0.0/8", "INVITATIONS": True,
+            "INVITATIONS_PER_MINUTE": INVITATIONS_PER_MINUTE,
         }  # fmt: skip
 
     def introduce(self, node: Node, database: str) -> None:
@@ -138,6 +152,46 @@ class Around:
 
             await stream.run(ask, _answer(answers))
 
+    async def invited(self, one: Node, other: Node) -> None:
+        """Bob at one worker, whom Alice at the other invites and tells that it is over."""
+        stream = self.streams["invitation"]
+        async with _logged_in(one, "bob") as bob, _logged_in(other, "alice") as alice:
+            endpoint = (await execute(bob, "subscribePush"))["value"]["endpoint"]
+            (hyperty,) = await alice.allocate()
+            words = {"endpoint": endpoint, "user": BOB}
+
+            async def invite(number: int) -> None:
+                said = await execute(alice, "sendInvitation", hyperty=hyperty, **words)
+                if said["code"] != 200:
+                    stream.refused[said["code"]] += 1
+                    return
+                sent = {each: said["value"][each] for each in ("invitation", "location")}
+                came = await bob.expect(sender=IDM, type="update")
+                await execute(alice, "withdrawInvitation", **sent)
+                over = await bob.expect(sender=IDM, type="delete")
+                if {each["body"]["value"]["invitation"] for each in (came, over)} == {
+                    sent["invitation"]
+                }:
+                    stream.came.add(number)
+
+            await stream.run(invite)
+
+    async def channels(self, one: Node, other: Node) -> None:
+        """Two runtimes that connect to each other directly, talk, and close that again."""
+        stream = self.streams["channel"]
+        with talker("python", None, one) as asks, talker("python", None, other) as answers:
+
+            def connect(number: int) -> None:
+                wanted = {"p2p": True, "p2pHandler": answers.named["handler"]}
+                ask(asks, answers, number, **wanted, p2pRequester="x")
+                until(lambda: ways(asks, answers) == ["channel", "channel"], LIMIT)
+                if "/p2prequester/" in ask(asks, answers, number)["cameBy"]:
+                    stream.came.add(number)
+                asks.do("bye", answers.named["runtimeURL"], "closing")
+                until(lambda: ways(asks, answers) == ["node", "node"], LIMIT)
+
+            await stream.run(partial(asyncio.to_thread, connect), period=SET_UPS_EVERY)
+
     def end(self) -> None:
         """Send no more."""
         self._ending.set()
@@ -154,6 +208,15 @@ class Around:
 async def _talker(node: Node) -> AsyncIterator[Client]:
     async with node.ws() as client:
         yield await client.open()
+
+
+@asynccontextmanager
+async def _logged_in(node: Node, name: str) -> AsyncIterator[Client]:
+    token = await asyncio.to_thread(token_of, node, name, "localhost")
+    async with _talker(node) as client:
+        said = await execute(client, "login", token=token)
+        assert said["code"] == 200, said
+        yield client
 
 
 async def _answer(client: Client) -> None:

@@ -64,6 +64,7 @@ def two_workers(
     nodes = [Node(place, REDIS_URL=redis_url, **more, **settings) for _ in range(2)]
     try:
         for node in nodes:
+            node.configure(PUBLIC_URL=f"http://127.0.0.1:{nodes[0].port}")
             node.start()
         yield nodes
     finally:
@@ -206,6 +207,8 @@ async def test_with_everything_on_nothing_is_lost_in_silence_and_nothing_grows(
             others.webhook(nodes[0]),
             others.lamp(nodes[1]),
             others.abroad(nodes[1]),
+            others.invited(*nodes),
+            others.channels(*nodes),
         ]
         store = redis.Redis.from_url(redis_url)
         await asyncio.gather(*map(fill_caches, nodes))
