@@ -151,6 +151,7 @@ async def test_what_would_fail_of_the_link_is_said_and_what_runs_is_left_alone(
     assert said.count("ok ") == 4
     assert "both nodes have proved who they are" in said
     await asyncio.to_thread(nodes.b.manage, "peers", "pause", A)
+    await until_row(nodes.b, lambda peer: peer["state"] == "stopped", A)  # it is in force
     with pytest.raises(subprocess.CalledProcessError) as failed:
         await asyncio.to_thread(nodes.a.manage, "peers", "test-link", B)
     wrong = f"proof     not allowed: The exchange of messages with {A} is paused."
