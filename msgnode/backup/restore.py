@@ -55,15 +55,14 @@ class RecordFile(msgspec.Struct, forbid_unknown_fields=True):
 
     path: str
     bytes: int
-    sha256: str = ""
+    sha256: str
 
 
-def make(output: Path, *, with_digests: bool = True) -> tuple[Manifest, int]:
+def make(output: Path) -> tuple[Manifest, int]:
     """Back the node up into a file that is not there yet.
 
     Args:
         output: the archive.
-        with_digests: whether the files of the record are read for their digests.
 
     Returns:
         What the archive has, and its size in bytes.
@@ -83,7 +82,7 @@ def make(output: Path, *, with_digests: bool = True) -> tuple[Manifest, int]:
             names.append(SECRET_KEY)
         found = msgspec.json.encode(definitions.collect())
         (folder / DEFINITIONS).write_bytes(msgspec.json.format(found, indent=2))
-        (folder / RECORD).write_bytes(msgspec.json.encode(record_files(with_digests=with_digests)))
+        (folder / RECORD).write_bytes(msgspec.json.encode(record_files()))
         names += [DEFINITIONS, RECORD]
         parts = {name: archive.digest_of(folder / name) for name in names}
         manifest = Manifest(timezone.now(), settings.DOMAIN, database, parts)
@@ -96,7 +95,7 @@ def _database(folder: Path) -> tuple[Database, list[str]]:
     return postgresql.dump(folder)
 
 
-def record_files(*, with_digests: bool) -> list[RecordFile]:
+def record_files() -> list[RecordFile]:
     """The files of the record that are whole now."""
     from msgnode.traffic.files import files_below  # with Arrow
     from spark.jobs.places import place
@@ -107,7 +106,7 @@ def record_files(*, with_digests: bool) -> list[RecordFile]:
         if info.base_name.startswith(("_", ".")):
             continue  # being written
         try:
-            sha256 = _digest(system, info.path) if with_digests else ""
+            sha256 = _digest(system, info.path)
         except FileNotFoundError:  # retention or a report was faster
             continue
         path = info.path.removeprefix(root).lstrip("/")
@@ -126,7 +125,7 @@ def lacking(listed: list[RecordFile]) -> list[str]:
     for each in listed:
         info = system.get_file_info(f"{root}/{each.path}")
         is_there = info.type == fs.FileType.File and info.size == each.bytes
-        if not is_there or (each.sha256 and _digest(system, info.path) != each.sha256):
+        if not is_there or _digest(system, info.path) != each.sha256:
             missing.append(each.path)
     return missing
 

@@ -60,25 +60,22 @@ class Definitions(msgspec.Struct, forbid_unknown_fields=True):
     subscriptions: list[SubscriptionDefinition] = []
 
 
-def collect(parts: tuple[str, ...] = PARTS) -> Definitions:
+def collect() -> Definitions:
     """The present definitions."""
     found = Definitions()
-    if "pools" in parts:
-        for pool in AddressPool.objects.order_by("scheme"):
-            held: dict[bool, list[str]] = {False: [], True: []}
-            lent = pool.addresses.order_by("address").values_list("address", "for_visitors")
-            for address, is_for_visitors in lent:
-                held[is_for_visitors].append(address)
-            for_visitors = held[True] or msgspec.UNSET
-            found.pools.append(PoolDefinition(pool.scheme, held[False], pool.note, for_visitors))
-    if "bans" in parts:
-        for ban in Ban.objects.order_by("kind", "value"):
-            found.bans.append(BanDefinition(ban.kind, ban.value, ban.reason, ban.expires_at))
-    if "subscriptions" in parts:
-        rows = Subscription.objects.exclude(session__state=Session.State.CLOSED)
-        named = rows.order_by("id").values_list("session_id", "session__runtime_url", "address")
-        for session, runtime_url, address in named.iterator(chunk_size=2000):
-            found.subscriptions.append(SubscriptionDefinition(session.hex, runtime_url, address))
+    for pool in AddressPool.objects.order_by("scheme"):
+        held: dict[bool, list[str]] = {False: [], True: []}
+        lent = pool.addresses.order_by("address").values_list("address", "for_visitors")
+        for address, is_for_visitors in lent:
+            held[is_for_visitors].append(address)
+        for_visitors = held[True] or msgspec.UNSET
+        found.pools.append(PoolDefinition(pool.scheme, held[False], pool.note, for_visitors))
+    for ban in Ban.objects.order_by("kind", "value"):
+        found.bans.append(BanDefinition(ban.kind, ban.value, ban.reason, ban.expires_at))
+    rows = Subscription.objects.exclude(session__state=Session.State.CLOSED)
+    named = rows.order_by("id").values_list("session_id", "session__runtime_url", "address")
+    for session, runtime_url, address in named.iterator(chunk_size=2000):
+        found.subscriptions.append(SubscriptionDefinition(session.hex, runtime_url, address))
     return found
 
 

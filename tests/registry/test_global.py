@@ -310,7 +310,7 @@ def test_a_guid_is_made_signed_stored_and_revoked_by_commands(
     made = json.loads(capsys.readouterr().out)
     assert path.stat().st_mode & 0o777 == 0o600
     sign = ("guid_sign", "--key", str(path), "--salt", made["salt"], "--user-id", "user://d/alice")
-    call_command(*sign, "--der", "--store")
+    call_command(*sign, "--store")
     text = capsys.readouterr().out.strip()
     registry = Field("/global-registry")
     assert registry.get("guid", made["guid"]).json()["Value"] == text

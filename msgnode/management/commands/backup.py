@@ -33,11 +33,6 @@ class Command(Tool):
         parser.add_argument(
             "--output", type=Path, help="file to write (default: in DATA_DIR/backups/)"
         )
-        parser.add_argument(
-            "--no-digests",
-            action="store_true",
-            help="list the record's files without reading them for their digests",
-        )
 
     def handle(self, *_args: Any, **options: Any) -> None:
         output: Path | None = options["output"]
@@ -45,7 +40,7 @@ class Command(Tool):
             name = f"{settings.DOMAIN}-{timezone.now():%Y%m%dT%H%M%SZ}.tar.gz"
             output = settings.DATA_DIR / "backups" / name
         try:
-            made, size = restore.make(output.absolute(), with_digests=not options["no_digests"])
+            made, size = restore.make(output.absolute())
         except (OSError, sqlite3.Error, DatabaseError) as fault:
             raise could_not_be_done(f"No backup was made: {fault}") from None
         rows = sum(made.database.rows.values())

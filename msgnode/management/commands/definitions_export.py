@@ -14,18 +14,14 @@ from msgnode.console.definitions import PARTS, collect
 
 class Command(Tool):
     help = "Write pools, bans and subscriptions as one JSON document, for definitions_import."
-    example = (
-        "  manage.py definitions_export --output definitions.json\n"
-        "  manage.py definitions_export --only pools bans"
-    )
+    example = "  manage.py definitions_export --output definitions.json"
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("--output", type=Path, help="file to write (standard output)")
-        parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts (all)")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        found = collect(tuple(options["only"]))
+        found = collect()
         document = msgspec.json.format(msgspec.json.encode(found), indent=2)
         if options["output"] is None:
             self.stdout.write(document.decode())

@@ -41,7 +41,6 @@ class Command(Tool):
         parser.add_argument("--url", help="the node's WebSocket (from HOST and PORT)")
         parser.add_argument("--token", default="", help="access token, if the node requires one")
         parser.add_argument("--wait", type=float, default=15.0, help="seconds to wait (15)")
-        parser.add_argument("--no-answer", action="store_true", help="send and do not wait")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         message = _message(options)
@@ -57,8 +56,7 @@ class Command(Tool):
                 answer = _conversation(socket, message, options)
         except (OSError, WebSocketException) as fault:
             raise could_not_be_done(f"{url}: {fault}") from None
-        if answer is not None:
-            self._say(answer)
+        self._say(answer)
 
     def _say(self, answer: Frame) -> None:
         body = json.dumps(answer.get("body"), indent=2, ensure_ascii=False)
@@ -91,15 +89,11 @@ def _own_url() -> str:
     return f"ws://{host}:{settings.PORT}/ws"
 
 
-def _conversation(socket: ClientConnection, message: Frame, options: Frame) -> Frame | None:
+def _conversation(socket: ClientConnection, message: Frame, options: Frame) -> Frame:
     opened = _ask(socket, {**message, "type": "open", "to": SESSION, "body": {}}, options["wait"])
     if opened["body"].get("code") != 200:
         raise could_not_be_done(f"The node opened no session: {opened['body']}")
-    if options["no_answer"]:
-        socket.send(json.dumps(message))
-        answer = None
-    else:
-        answer = _ask(socket, message, options["wait"])
+    answer = _ask(socket, message, options["wait"])
     token = opened["body"]["runtimeToken"]
     sender = f"{message['from']}/{token}"
     socket.send(json.dumps({**message, "type": "close", "from": sender, "to": SESSION, "body": {}}))

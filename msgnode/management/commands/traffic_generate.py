@@ -16,7 +16,7 @@ from msgnode.traffic.recorder import raw_url
 
 class Command(WithExample):
     example = """  manage.py traffic_generate --rows 200000 --days 7
-  manage.py traffic_generate --rows 1000000 --days 1 --seed 7 --end 2026-11-21T00:00 --json"""
+  manage.py traffic_generate --rows 1000000 --days 1 --seed 7 --json"""
     help = (
         "Write generated rows into the traffic record. They cannot be distinguished from real ones."
     )
@@ -25,7 +25,6 @@ class Command(WithExample):
         parser.add_argument("--rows", type=int, required=True)
         parser.add_argument("--days", type=int, default=1)
         parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same rows")
-        parser.add_argument("--end", type=datetime.fromisoformat, help="UTC; default: this hour")
         parser.add_argument("--json", action="store_true")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -34,11 +33,9 @@ class Command(WithExample):
 
         if options["rows"] < 1 or options["days"] < 1:
             raise CommandError("--rows and --days must be at least 1.")
-        end = options["end"] or datetime.now(UTC)
-        end = end.replace(tzinfo=UTC) if end.tzinfo is None else end
         plan = generate.Plan(
-            options["rows"], options["days"], options["seed"], generate.last_full_hour(end),
-            settings.DOMAIN,
+            options["rows"], options["days"], options["seed"],
+            generate.last_full_hour(datetime.now(UTC)), settings.DOMAIN,
         )  # fmt: skip
         record = settings.RECORD
         files = RecordFiles(

@@ -26,17 +26,13 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--out", required=True, help="file for the private key; must not exist")
         parser.add_argument("--salt", default="", help="the salt; generated if not given")
-        parser.add_argument(
-            "--legacy", action="store_true", help="derive the GUID as older runtimes do"
-        )
         parser.add_argument("--json", action="store_true", help="write the result as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
         key = ec.generate_private_key(ec.SECP256K1())
         salt = options["salt"] or _salt()
         public = signed.public_text(key)
-        derive = guids.derive_legacy if options["legacy"] else guids.derive
-        result = {"guid": derive(public, salt), "salt": salt, "publicKey": public}
+        result = {"guid": guids.derive(public, salt), "salt": salt, "publicKey": public}
         pem = key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,

@@ -32,15 +32,12 @@ class Command(BaseCommand):
         parser.add_argument("--domain", default="", help="domain that serves the user ids")
         parser.add_argument("--days", type=int, default=3650, help="days until the record expires")
         parser.add_argument("--revoke", action="store_true", help="end the GUID permanently")
-        parser.add_argument("--legacy", action="store_true", help="the GUID of older runtimes")
-        parser.add_argument("--der", action="store_true", help="sign in DER instead of r and s")
         parser.add_argument("--store", action="store_true", help="store it in this registry")
 
     def handle(self, *args: Any, **options: Any) -> None:
         key = _load(Path(options["key"]))
         public = signed.public_text(key)
-        derive = guids.derive_legacy if options["legacy"] else guids.derive
-        guid = derive(public, options["salt"])
+        guid = guids.derive(public, options["salt"])
         now = timezone.now()
         record = {
             "schemaVersion": 1,
@@ -55,7 +52,7 @@ class Command(BaseCommand):
             "defaults": {"voice": "", "chat": "", "video": ""},
             "legacyIDs": [],
         }
-        jwt = signed.sign(record, key, "der" if options["der"] else "raw")
+        jwt = signed.sign(record, key)
         if options["store"]:
             try:
                 api.global_put(guid, jwt)
