@@ -7,7 +7,7 @@ carry(frame, caller)
   for each recipient:
   4 choose    a Route value
   5 enforce   outbound policies, once per recipient
-  6 deliver   match route: component · sessions · nowhere; a response only to the requester
+  6 deliver   as the route says: component · sessions · nowhere; a response only to the requester
   7 note      one row for the traffic record, refusals included
 A traced message takes the same path, with steps that time themselves (steps.py).
 A component's answer passes step 5 too. One `try` turns errors into answers; a `response` is never

@@ -6,13 +6,13 @@ speaker_of(message, session)
   1 an expired identity of the session is removed from it
   2 no identity in the message: the session's speaker, if the mode allows that
   3 an identity as in one of the session's last messages: the same Speaker
-  4 else it is verified (see verify), and must be of the session's subject if it has one
+  4 else it is verified (verifier.py), and must be of the session's subject if it has one
 
 Rules
 - `identity`, `idToken` and `accessToken` of the body count, found by decoding.
 - An access token identifies a message only if nothing else does, and then logs the session in; one
   that is not the node's passes unchanged and unread. It binds where others than the node see it.
-- A token in a message binds (see bindings): while the runtime that used it first lives, at any
+- A token in a message binds (bindings.py): while the runtime that used it first lives, at any
   worker, no other runtime may use it, except one logged in as the same subject. So a peer that was
   sent an assertion can neither speak with it nor open a session. A runtime's key (`nonce`) for a
   subject is bound in the same way.

@@ -8,7 +8,7 @@ verify(credential) -> Verified, at once; or Pending; or an error:
 
 Rules
 - The signature's algorithm must be in the issuer's list and fit its key; `none` and shared secrets
-  are in no list. Keys come from the issuer's configuration (see keys), never from the token.
+  are in no list. Keys come from the issuer's configuration (jwks.py), never from the token.
 - Results are cached by the token's SHA-256: valid ones until `exp`, at most CACHE_SECONDS, failures
   for FAILURE_CACHE_SECONDS; the cache is bounded, least recently used entries go first.
 - An opaque token is cached for each domain it was said to be of: a wrong one spoils no other.

@@ -1,7 +1,7 @@
 """Samples this worker every second, and stores the samples of minutes and hours.
 
 The cost of a sample does not depend on the number of sessions. Minutes are kept for a day, hours
-for MOST_DAYS, one row per worker and span; each write deletes some older ones.
+for a month (KEPT), one row per worker and span; each write deletes some older ones.
 """
 
 from __future__ import annotations

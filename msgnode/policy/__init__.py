@@ -1,1 +1,1 @@
-"""The policy engine in a worker: its snapshot, its attribute source, its log."""
+"""What `policies` needs in a worker: the snapshot in force, attributes, the decision log."""

@@ -1,8 +1,8 @@
 """The directory in Redis: which workers hold, hear and watch each name.
 
 `n:<name>` is the set of the workers that are concerned with a name: an address that a session of
-theirs holds, has subscribed or sends to, or a runtime's URL. The workers define the meaning of the
-members (interest.py). `b:<address>` names the runtimes whose URLs are below an address. `f:<epoch>`
+theirs holds, has subscribed or sends to, or a runtime's URL. The meaning of the members is told in
+workers/interest.py. `b:<address>` names the runtimes whose URLs are below an address. `f:<epoch>`
 says that this worker has entered all it has, and into which server.
 
 Rules

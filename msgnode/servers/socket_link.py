@@ -269,7 +269,7 @@ class _Cork:
     """Sends what was written to links in one turn of the loop, or in several, together.
 
     Most frames leave at the end of the turn. Those of work that takes several turns, such as
-    fan-outs (turn_queue.py), wait until that work is done, at most HOLD seconds: a socket that
+    fan-outs (sessions/turn_queue.py), wait until that is done, at most HOLD seconds: a socket that
     observes costs as much for ten frames as for one. Then AT_ONCE sockets are written to each turn.
     Meanwhile such work waits, again at most HOLD seconds: else two halves of what a sender has
     under way would follow each other for ever, each with half of the frames.

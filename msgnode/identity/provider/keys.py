@@ -6,7 +6,7 @@ Rules
 - The newest key that may sign is used. The previous one stays published until everything it signed
   has expired; then its row may be deleted.
 - `replace_now` is for a key that has leaked: the new one signs at once, the others are removed.
-- Private keys are encrypted in the database (see encryption.py), and never logged or shown.
+- Private keys are encrypted in the database (identity/encryption.py), and never logged or shown.
 """
 
 from __future__ import annotations
