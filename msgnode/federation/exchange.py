@@ -1,14 +1,14 @@
-"""The messages between this node and one peer: queue, pending requests, inbound checks.
+"""The messages between this node and one peer: queue, sent requests, inbound checks.
 
 Rules
-- Frames wait in the peer's queue. A request that expires before it was sent is answered 504; one
-  for which there is no room, 503. Once it was sent, only the peer answers it, unless the stub, the
-  peer's node or the session there ends: then it is answered 503. A lost socket alone ends none.
+- Frames wait in the peer's queue. A request that expires there is answered 504; one for which there
+  is no room, 503. Once it was sent, only the peer answers it, unless the stub, the peer's node or
+  the session there ends: then it is answered 503. A lost socket alone ends none.
 - A stored request (stored_messages.py) waits for hours. It returns to the head of the queue when
-  the connection to the peer, or a socket of it, ends before its response. If that has happened soon
-  after it was sent ATTEMPTS times, it is set aside, and its sender is answered 502. From the second
-  attempt on, only one such message is with the stub at a time, so that the others are not blamed;
-  they pass it meanwhile.
+  the stub, the session there or only its socket ends before the response. If that happens ATTEMPTS
+  times, each within SOON seconds of sending it, it is set aside, and its sender is answered 502.
+  After the first time, such requests are sent one by one, with at most SOON seconds for each, so
+  that the others are not blamed; all other messages pass them meanwhile.
 - A request that the peer has not answered within ASKED_SECONDS is answered 504 and forgotten; a
   stored one is set aside, and its sender, who was told that it is stored, is told that. Where a
   peer does not answer unknown addresses it is 504 after SILENT_SECONDS; a late response passes.
@@ -329,7 +329,7 @@ class PeerExchange:
         self.discard(None)
 
     def fail_asked(self, text: str) -> None:
-        """Answer 503 to pending requests: the stub, the node or the session there has ended.
+        """Answer 503 to sent requests: the stub, the node or the session there has ended.
 
         Stored ones go back to the head of the queue; what was answered 504 before stays so.
         """
@@ -386,7 +386,7 @@ class PeerExchange:
         return self._suspect is not None
 
     def _forget_first(self, why: str) -> None:
-        """Drop the oldest pending request, and answer it."""
+        """Drop the oldest sent request, and answer it."""
         key, (one, _, _) = self._asked.popitem(last=False)
         self._note_answered()
         if key in self._given_up:

@@ -1,7 +1,7 @@
 """A peer whose node is one of this software: messages pass over a link to it (link_wire.py).
 
-Queue, pending requests, session, subscriptions and limits are those of any peer; only what carries
-the messages differs. Rules
+Queue, sent requests, session, subscriptions and limits are those of any peer; only what carries the
+messages differs. Rules
 - While the keys of its node are not trusted, or no link has come about for PATIENCE_SECONDS, its
   stub serves, as for any peer. A link that comes about later takes its place: messages wait for a
   moment, and the stub has some seconds for what it still owes.

@@ -14,20 +14,20 @@ What happens to a peer, and what follows, is a table (states.py). Rules
 A sandbox ends while requests are under way:
 
     1  sandbox/process.py          SandboxProcess._wait
-         what the stub has written is read first, unless it was killed: then that counts no more
+         what the stub has written is read first, unless this node has killed it
     2  federation/peer.py          PeerLink._serve_once
-         its sockets are closed, which by itself loses nothing; the peer's session here stays
+         its sockets are closed; the peer's session here stays, and the answers below go through it
     3  federation/exchange.py      PeerExchange.fail_asked
-         requests that the stub had taken are answered 503; stored ones are kept (`send_again`), or
-         set aside after three attempts; updates and responses that it had taken may be lost
+         requests that the stub was given are answered 503; stored ones are kept (`send_again`), or
+         set aside after three attempts; updates and responses that it was given may be lost
     4  federation/queue.py         PeerQueue.put_first
-         those that are kept wait again, before what was queued meanwhile; of that a request that
-         has waited for 10 s is answered 504
+         stored ones wait at the head of the queue again; another request that has waited in the
+         queue for 10 s is answered 504, with the reason why the sandbox has ended
     5  federation/peer_session.py  KeptSession.say
          each answer is carried as one of the peer, and so finds who has asked, at any worker
     6  federation/states.py        TABLE
-         the peer is `waiting`, and the next sandbox starts after a pause; or it is `idle` if its
-         stub was not needed. The session there is then a new one: all is subscribed there again
+         the peer is `waiting`, and the next sandbox starts after 1 s to 5 minutes; or it is `idle`
+         if its stub was not needed. The next stub opens a new session there, and subscribes again
 """
 
 from __future__ import annotations
@@ -292,7 +292,7 @@ class PeerLink:
         self._kill("an operator had it begin anew")
 
     async def replace(self, stub: PeerStub) -> None:
-        """Replace the stub: queued messages stay, pending requests get some more time."""
+        """Replace the stub: queued messages stay, what the old one was given gets more time."""
         self.peer, is_live = stub, self.state == LIVE
         self._happens(Event.IS_REPLACED)
         await self._take_leave(is_live)

@@ -4,8 +4,8 @@ Rules
 - Nothing of the stub runs in the node's own process. pipe.py parses what the process sends.
 - It is killed when it leaves three heartbeats unanswered (a loop, or a stopped process), uses more
   memory or processor time than allowed, or sends an invalid operation. It is killed by SIGKILL to
-  its whole process group, and the reason is kept. What it has written and was not read does not
-  count then; what one has written that ends by itself is read before its end is told.
+  its whole process group, and the reason is kept. Of one that was killed, what was not read yet
+  does not count. Of one that ends by itself, all is read before its end is told.
 - It is not read faster than LINES_PER_SECOND and BYTES_PER_SECOND: then the pipe fills and it
   blocks.
 - Unread output to it is bounded; `is_full` tells writers.
