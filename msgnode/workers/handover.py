@@ -6,7 +6,7 @@ A runtime may reconnect to any worker; its session then moves there:
     asks who has it (homes.py)     ->     answers, and announces every change from now on
     RequestSession                 ->     closes the socket (4409), waits for its writes
                                    <-     TransferBegin, then its queue as frames
-    (has processed these)          ->     makes it a remote session; SessionMoved   ->   send to the
+    (acknowledges these)           ->     makes it a remote session; SessionMoved   ->   send to the
                                           BarrierRequest                            ->   receiver
                                           passes on what was under way             <-   BarrierAck
                                    <-     TransferEnd
@@ -15,29 +15,29 @@ A runtime may reconnect to any worker; its session then moves there:
 From the runtime's frame to its answer, while others send to it:
 
     1  sessions/handshake.py       SessionHandshake._reopen
-         finds the session by its token, if need be once the other workers were asked. Meanwhile the
-         frame waits (Pending), and again until `SessionLocator.here` has had the session brought
+         finds the session by its token, after asking the other workers if it is not known here. The
+         frame waits (Pending) for that, and again while `SessionLocator.here` has it brought
     2  workers/homes.py            Homes.find_runtime
          asks the workers at which the directory has sessions of the runtime
     3  workers/handover.py         Handover.fetch, _give, _arrives, _ends
          as drawn above: `fetch`, `_arrives` and `_ends` at the receiver, `_give` at the giver
     4  workers/moving_sessions.py  MovingSessions.quiet, pack, make_remote, unpack, welcome
-         the session in the other rooms: with its addresses, subscriptions, requests and row. From
-         `quiet` on what comes for it is queued at the giver, from `make_remote` on passed on
+         what the other packages have of it: addresses, subscriptions, requests, row. From `quiet`
+         on, frames for it are queued at the giver; from `make_remote` on, they are passed on
     5  workers/remote_sessions.py  RemoteSession.deliver, forward
-         what it is for everybody who sends to it at another worker; `Handover._moved` changes which
+         the session in the table of a worker that sends to it; `Handover._moved` changes its worker
     6  sessions/manager.py         SessionManager.release, adopt, resume, stored
          its states: leaving at the giver; arriving, detached, resuming and open at the receiver
 
 Rules
 - `TransferBegin` carries the state; the queue follows as frames. Then the giver replaces its
   session by a remote one, tells the workers that know of the session (`SessionMoved`), waits until
-  all have processed that, and sends `TransferEnd`.
+  they have processed that, and sends `TransferEnd`.
 - That they have processed it is told by `BarrierAck`, which arrives behind all that they had put on
   the link to the giver (protocol.py). So the giver then has every frame that was sent to it, and
-  passed it on; an acknowledgement beside the link would end the session's way too early.
-- Frames that reach the giver until then follow the queue. Frames that others send directly to the
-  receiver wait there until `TransferEnd`. So no frame of a sender overtakes another.
+  passed it on; an acknowledgement beside the link could arrive before some of them.
+- Frames that reach the giver before that are sent behind the queue. Frames that others send to the
+  receiver itself wait there until `TransferEnd`. So no frame of a sender overtakes another.
 - A giver that is gone for good loses the session: it is restored from the database, with a gap. One
   that is only slow keeps it, and the runtime is answered 503.
 - The giver keeps the session until the receiver has acknowledged its state and queue. If the link

@@ -75,10 +75,10 @@ class MovingSessions:
         return session_id in self._sessions.sessions
 
     async def quiet(self, session_id: str, seconds: float) -> None:
-        """Close the socket of a session, and wait for its writes; other answers are not delivered.
+        """Close the socket of a session, and wait for its writes to the database.
 
-        What it has claimed is its own from the commit on, which must not come after it has gone.
-        After so many seconds it goes all the same, and is told that it may have missed something.
+        An address that it claims is its own from the commit, which must come before it leaves.
+        After so many seconds it leaves all the same, with a gap. Answers of components are dropped.
         """
         session = self._sessions.sessions.get(session_id)
         if session is None:
