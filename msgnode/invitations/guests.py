@@ -10,8 +10,8 @@ without one may speak to exactly what it was invited to, until that ends:
 Anything else from a guest is refused with 403; from others, with 401 as usual.
 
 Rules
-- An invitation is accepted when the sender is identified: before his `from`, the policies and the
-  route are looked at, which may still refuse the message.
+- An invitation is accepted in the step that finds out who sends (identity/authenticator.py). The
+  checks of `from`, policies and route come later, and may still refuse the message.
 - A session whose identity this node verifies is no guest: it speaks as it is, never accepts, and
   the end of an invitation does not send it away.
 - The worker of a session reads once what it has accepted, and again every EVERY seconds, so that

@@ -6,9 +6,9 @@
                                 posted to a user's endpoint elsewhere
                                 -> {invitation, expires, location?}
     withdrawInvitation {invitation, location?}
-                                good for nothing any more, and its receiver's node told -> {told}
-    endInvitation {invitation}  that, and who has accepted it is a guest no longer, within
-                                guests.EVERY seconds; his session stays open
+                                nobody can accept it any more; its receiver's node is told -> {told}
+    endInvitation {invitation}  the same, and who has accepted it is a guest no longer, within
+                                guests.EVERY seconds; that session stays open
     reopenInvitation {invitation}
                                 who has accepted it is a guest no longer, and it can be accepted
                                 again until it expires
