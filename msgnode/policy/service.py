@@ -1,8 +1,8 @@
 """Policies in a worker: the snapshot in force, the decision log, re-evaluation of subscriptions.
 
 Rules
-- A published version is read and compiled in a thread and put in force by one assignment on the
-  loop.
+- Each worker hears of a published version from the control outbox (storage/control.py), compiles it
+  in a thread, and puts it in force by one assignment on the loop. No worker waits for another.
 - If the database is out of reach the snapshot stays; reading is retried.
 - Subscriptions are decided again on every new snapshot, and each minute if a rule uses the clock;
   one that is no longer allowed ends, in memory at once and then in the database. That takes a

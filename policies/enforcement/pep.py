@@ -12,9 +12,9 @@ Rules
 - Synchronous, without I/O; raises nothing but Pending, inbound only, before anything is counted.
 - A message that has passed inbound is not decided again outbound, unless a rule asks for the
   direction or the message has changed: the facts would be the same.
-- A decision is cached for the next message of the kind if it passes, has no obligations and asked
-  only for what repetitions share (addresses, type, speaker), until the snapshot changes; for all
-  messages between two domains, if it asked for nothing else of the addresses.
+- A decision that passes, has no obligations and asked only for addresses, type and speaker is
+  cached for messages with the same ones, or, if it asked only for domains, for all between these;
+  but not while a counter or a set in shadow mode is in force. A new snapshot empties the cache.
 - The sender is told no policy names, only the text of an `inform` obligation.
 """
 
