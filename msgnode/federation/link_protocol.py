@@ -50,6 +50,7 @@ LEAVES = 3001
 """The peer is served no more, or by another worker, or begins anew."""
 BAD_FRAME, BAD_PROOF, NOT_ALLOWED, BAD_VERSION = 4400, 4401, 4403, 4406
 LATE, REPLACED, BAD_NAME, TOO_LARGE, ELSEWHERE = 4408, 4409, 4410, 4413, 4421
+_LONGEST = 300  # characters of what the other has said, which is stored and shown
 _WORDS = {
     1006: "no connection",
     LEAVES: "ended",
@@ -69,6 +70,7 @@ class LinkFault(Exception):
     """What ends a link: a close code of the WebSocket, and words for operators of both nodes."""
 
     def __init__(self, code: int, why: str) -> None:
+        why = "".join(each if each.isprintable() else " " for each in why[:_LONGEST])
         words = _WORDS.get(code, f"closed with {code}")
         super().__init__(f"{words}: {why}" if why else words)
         self.code = code
@@ -146,6 +148,7 @@ def read_hello(text: bytes, own: str, now: float) -> Hello:
         LinkFault: it is none, or not for this node, or of another time or version.
     """
     try:
+        text.decode()  # it is signed whole, and not all of it is read
         hello = _hellos.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise LinkFault(BAD_FRAME, f"hello: {error}") from None

@@ -40,7 +40,10 @@ HEARTBEAT_SECONDS, SILENCE_SECONDS = 5.0, 20.0
 LATELY_SECONDS = 2.0
 """A socket of which nothing was heard for longer gives way to any other that is proved."""
 HANDSHAKES_AT_ONCE = 100
-"""Accepted sockets of a worker that are not proved yet, at most."""
+"""Accepted sockets of a worker that are not proved yet, at most; the oldest gives way to another,
+so that who proves nothing keeps nobody out.
+"""
+_UNREAD = "what was sent is not read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,11 @@ class Socket(Protocol):
 
     def close(self, code: int, reason: str) -> None:
         """Close it after what was written."""
+        ...
+
+    @property
+    def unsent_bytes(self) -> int:
+        """The bytes that were written and wait, because the other reads too slowly."""
         ...
 
     def drop(self) -> None:
@@ -152,6 +160,11 @@ class LinkConnection:
         """Whether nothing was heard of it lately."""
         return time.monotonic() - self._heard_at > LATELY_SECONDS
 
+    @property
+    def _reads_nothing(self) -> bool:
+        """Whether more is written than a window, and the answers to what came meanwhile."""
+        return self._socket.unsent_bytes > self._own.max_frame + 2 * protocol.CREDIT
+
     def write(self, text: bytes) -> None:
         """Write a frame."""
         self._socket.write(text)
@@ -212,9 +225,12 @@ class LinkConnection:
         elif frame.ack is not None:
             link.acknowledged(self, frame.ack)
         elif frame.ping is not None:
+            if self._reads_nothing:
+                raise LinkFault(protocol.TOO_LARGE, _UNREAD)
             self.write(b'{"pong":%b}' % protocol.encode(frame.ping))
         elif frame.pong is not None:
-            link.round_trip = max(0.0, time.monotonic() - frame.pong)
+            passed = time.monotonic() - frame.pong
+            link.round_trip = min(max(0.0, passed), SILENCE_SECONDS)
         elif frame.gap is not None:
             link.has_gap()
         else:
@@ -296,6 +312,9 @@ class LinkConnection:
             self.lost(LinkFault(protocol.LATE, f"nothing was heard for {SILENCE_SECONDS:g} s"))
             self._socket.drop()
             return
+        if self._reads_nothing:
+            self.end(LinkFault(protocol.TOO_LARGE, _UNREAD))
+            return
         self.write(b'{"ping":%b}' % protocol.encode(time.monotonic()))
         self._timer = asyncio.get_running_loop().call_later(HEARTBEAT_SECONDS, self._beat)
 
@@ -308,7 +327,7 @@ class DialledSocket:
         self._closing: asyncio.Task[None] | None = None
 
     def write(self, frame: bytes) -> None:
-        """Write a frame at once; what is unacknowledged bounds what is buffered."""
+        """Write a frame at once; what is buffered is bounded by LinkConnection."""
         client = self._client
         if self._closing is None and client.state is State.OPEN:
             client.protocol.send_text(frame)
@@ -318,6 +337,11 @@ class DialledSocket:
         """Close it after what was written."""
         if self._closing is None:
             self._closing = asyncio.create_task(self._client.close(code, reason))
+
+    @property
+    def unsent_bytes(self) -> int:
+        """The bytes that were written and wait, because the other reads too slowly."""
+        return self._client.transport.get_write_buffer_size()
 
     def drop(self) -> None:
         """Give it up without a word."""
@@ -348,7 +372,7 @@ class LinkEndpoint:
     def __init__(self, own: OwnNode, find: Find) -> None:
         self._own = own
         self._find = find
-        self._unproved: set[LinkConnection] = set()
+        self._unproved: dict[LinkConnection, None] = {}  # oldest first
 
     async def __call__(
         self,
@@ -358,20 +382,21 @@ class LinkEndpoint:
     ) -> None:
         """Serve one socket from its upgrade to its end."""
         await receive()
-        self._unproved = {each for each in self._unproved if each.is_unproved}
-        is_known = protocol.SUBPROTOCOL in (scope.get("subprotocols") or ())
-        if not is_known or len(self._unproved) >= HANDSHAKES_AT_ONCE:
+        if protocol.SUBPROTOCOL not in (scope.get("subprotocols") or ()):
             await send({"type": "websocket.close", "code": 4403})
             return
         await send({"type": "websocket.accept", "subprotocol": protocol.SUBPROTOCOL})
         link = scope["extensions"]["msgnode.link"]
         connection = LinkConnection(link, self._own, self._find)
-        self._unproved.add(connection)
+        self._unproved = {each: None for each in self._unproved if each.is_unproved}
+        if len(self._unproved) >= HANDSHAKES_AT_ONCE:
+            next(iter(self._unproved)).end(LinkFault(protocol.LATE, "too many come at once"))
+        self._unproved[connection] = None
         try:
             await link.run(connection.received)
         finally:
-            self._unproved.discard(connection)
-            connection.lost(protocol.LinkFault(1006, ""))
+            self._unproved.pop(connection, None)
+            connection.lost(LinkFault(1006, ""))
 
 
 def keys_of_this_node() -> list[OwnKey]:

@@ -6,15 +6,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
 
+from msgnode.core.faults import FAULTS
 from msgnode.federation import link_protocol as protocol
 from msgnode.federation import link_socket
 from msgnode.federation.link_keys import OwnKey, own_keys
-from msgnode.federation.link_protocol import Inbox, LinkFault
-from msgnode.federation.link_socket import LinkConnection, OwnNode
+from msgnode.federation.link_protocol import Hello, Inbox, LinkFault
+from msgnode.federation.link_socket import LinkConnection, LinkEndpoint, OwnNode
 from msgnode.federation.link_wire import Wire
 
 pytestmark = pytest.mark.asyncio
@@ -73,6 +75,7 @@ class Half:
         self.is_cut = False
         self.code = 0
         self.written: list[bytes] = []
+        self.unsent_bytes = 0
 
     def write(self, frame: bytes) -> None:
         self.written.append(frame)
@@ -417,6 +420,97 @@ async def test_nothing_is_taken_of_who_has_not_proved_who_he_is(frame: bytes) ->
     LinkConnection(half, b.wire.own, lambda _: b.wire).received(frame)
     assert half.code == protocol.BAD_FRAME
     assert not b.heard
+
+
+async def test_a_hello_of_which_a_part_is_no_text_is_refused_and_no_fault_of_the_node() -> None:
+    a, b = ends()
+    hello = Hello(A, B, "nonce", a.wire.own.keys[0].kid, time.time(), "life")
+    half, faults = Half(), FAULTS.counts["link"]
+    text = protocol.encode(hello)[:-1] + b',"more":"\xff"}'
+    LinkConnection(half, b.wire.own, lambda _: b.wire).received(b'{"hello":%b}' % text)
+    assert (half.code, FAULTS.counts["link"]) == (protocol.BAD_FRAME, faults)
+
+
+@pytest.mark.parametrize("pong", [b"-1e308", b"1e308", b"-0.0", b"1" + b"0" * 300])
+async def test_a_pong_of_any_number_leaves_figures_that_can_be_stored(pong: bytes) -> None:
+    a, b = ends()
+    link = Joined(a, b)
+    await opened(a, b)
+    link.dialled.received(b'{"pong":%b}' % pong)
+    assert link.dialled.fault is None
+    assert 0 <= a.wire.figures()["round_trip_ms"] <= 1000 * link_socket.SILENCE_SECONDS
+
+
+async def test_who_asks_and_reads_nothing_is_closed_before_the_answers_fill_the_memory() -> None:
+    a, b = ends()
+    link = Joined(a, b)
+    await opened(a, b)
+    link.here.unsent_bytes = 16 * 1024 * 1024
+    link.dialled.received(b'{"ping":1}')
+    assert link.here.code == protocol.TOO_LARGE
+    assert link.here.written[-1] != b'{"pong":1.0}'
+
+
+async def test_who_reads_nothing_and_does_not_ask_is_closed_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(link_socket, "HEARTBEAT_SECONDS", 0.02)
+    a, b = ends()
+    link = Joined(a, b)
+    await opened(a, b)
+    link.here.unsent_bytes = 16 * 1024 * 1024
+    await until(lambda: link.here.code == protocol.TOO_LARGE)
+
+
+async def test_what_the_other_says_of_a_fault_is_told_in_few_words_that_can_be_stored() -> None:
+    a, b = ends()
+    link = Joined(a, b)
+    await opened(a, b)
+    link.dialled.lost(LinkFault(4000, "because\0\n\x1b[31m" + "x" * 100_000))
+    told = a.wire.figures()["error"]
+    assert "because" in told
+    assert told.isprintable()
+    assert len(told) < 400
+
+
+class AcceptedSocket(Half):
+    """A socket that the endpoint has been given; it lasts until it is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended = asyncio.Event()
+
+    async def run(self, receiver: Any) -> None:
+        await self.ended.wait()
+
+    def close(self, code: int, reason: str) -> None:
+        super().close(code, reason)
+        self.ended.set()
+
+
+async def test_however_many_prove_nothing_another_is_heard() -> None:
+    _, b = ends()
+    endpoint = LinkEndpoint(b.wire.own, lambda _: b.wire)
+    told: list[str] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        told.append(message["type"])
+
+    async def receive() -> dict[str, Any]:
+        return {}
+
+    sockets = [AcceptedSocket() for _ in range(link_socket.HANDSHAKES_AT_ONCE + 1)]
+    scopes = [
+        {"subprotocols": [protocol.SUBPROTOCOL], "extensions": {"msgnode.link": each}}
+        for each in sockets
+    ]
+    served = [asyncio.create_task(endpoint(each, receive, send)) for each in scopes]
+    await until(lambda: sockets[0].code == protocol.LATE)
+    assert told == ["websocket.accept"] * len(sockets)
+    assert not any(each.code for each in sockets[1:])
+    for each in sockets:
+        each.close(1000, "")
+    await asyncio.gather(*served)
 
 
 async def test_a_gap_and_a_fault_of_whoever_serves_the_peer() -> None:
