@@ -4,7 +4,6 @@ from django.contrib import admin
 
 from msgnode.console import (  # noqa: F401
     accounts,
-    alarm_rules,
     alarms,
     audit_log,
     bans,

@@ -29,7 +29,6 @@ MAX_FILES, WALKS = 6, 3  # of a walk: "    1  room/file.py   Class.method, metho
 MIN_MODULE = 60  # lines of a module that one other of its package imports, and nobody else
 
 SMALL_MODULES = {
-    "msgnode.checks.federation": "a module for the settings of each topic",
     "msgnode.identity.presence": "a data structure with tests of its own",
     "msgnode.models.workers": "a module for the models of each room",
     "msgnode.runtime.python.announcements": "what follows the end of a stub, not how one is found",

@@ -13,7 +13,7 @@ import redis
 from bench.driver import Generator
 from bench.figures import PartResult, ratio
 from bench.plan import Plan
-from msgnode.launch.redis import own_redis
+from msgnode.launch.prepare import own_redis
 
 HERE, ACROSS = "one worker", "two workers over Redis"
 LOADS = ((1, 1, 100), (10, 10, 100), (10, 10, 1_000), (10, 10, 10_000))

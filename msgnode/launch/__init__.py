@@ -4,13 +4,10 @@ prepare         what must exist before anything starts, and errors that can be f
 prepared        what an earlier start has already done
 programs        supervisord as a child process: start, look, stop
 background      whether worker and beat run, judged by their signs of life
-readiness       whether the node is ready
+readiness       whether the node is ready, and where it is
 when_ready      what is started once the node is ready
-address         the address of the node of a data directory
 second          a second node beside a first
-redis           a Redis started with the node
-make_parent     detects that a parent `make` was told to stop
-stop_flag       the flag that signal handlers set
+stopping        what stops the launcher: a signal, or a parent `make` that was told to stop
 pdeathsig       starts a program that ends with its parent
 error_messages  why a start failed, in words
 

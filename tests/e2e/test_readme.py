@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from websockets.asyncio.client import connect
 
-from msgnode.launch.address import Address, write_address
+from msgnode.launch.readiness import Address, write_address
 from tests.node import ROOT, Node
 
 _RANDOM = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from msgnode.launch.address import read_address
+from msgnode.launch.readiness import read_address
 from tests import waiting
 from tests.e2e.launched import Launched, command_of
 from tests.services import free_port

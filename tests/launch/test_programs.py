@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from msgnode.launch.programs import Programs
-from msgnode.launch.stop_flag import StopFlag
+from msgnode.launch.stopping import StopFlag
 from msgnode.resources import SHARED
 
 
@@ -68,7 +68,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Tells itself to stop, and again in the middle of being told, before each line of `set`.
 PROGRAM = """
 import signal, sys
-from msgnode.launch.stop_flag import StopFlag
+from msgnode.launch.stopping import StopFlag
 stop, told = StopFlag(), []
 
 def handler(*_):

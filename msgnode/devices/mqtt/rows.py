@@ -14,7 +14,7 @@ from .sensors import SensorTopic
 
 
 def address(options: dict[str, Any], max_bytes: int) -> BrokerAddress:
-    """The broker of the settings, which were checked before (msgnode/checks/devices.py)."""
+    """The broker of the settings, which were checked before (msgnode/checks.py)."""
     url = urlsplit(options["URL"])
     tls: ssl.SSLContext | None = None
     if url.scheme == "mqtts":

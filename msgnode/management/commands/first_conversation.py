@@ -14,7 +14,7 @@ from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
 from msgnode.launch import readiness
-from msgnode.launch.address import Address, read_address
+from msgnode.launch.readiness import Address, read_address
 from msgnode.sessions.credentials import bearer
 
 PATIENCE = 10.0  # seconds to wait for a frame

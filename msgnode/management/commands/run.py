@@ -29,13 +29,11 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from msgnode.checks import check_node
 from msgnode.launch import prepare, prepared, readiness, second
-from msgnode.launch.address import Address, remove_address, write_address
 from msgnode.launch.background import Background, signs_of_life
 from msgnode.launch.error_messages import StartFailed
-from msgnode.launch.make_parent import Make
 from msgnode.launch.programs import Programs
-from msgnode.launch.redis import own_redis
-from msgnode.launch.stop_flag import StopFlag
+from msgnode.launch.readiness import Address, remove_address, write_address
+from msgnode.launch.stopping import Make, StopFlag
 from msgnode.launch.when_ready import WhenReady
 from msgnode.resources import SHARED
 
@@ -108,7 +106,7 @@ class Command(BaseCommand):
         self._run_again(made)
 
     def _begin_again(self) -> None:
-        redis = own_redis(settings.DATA_DIR)
+        redis = prepare.own_redis(settings.DATA_DIR)
         self._run_again(
             {
                 "REDIS_URL": redis.url,
