@@ -165,14 +165,15 @@ class Around:
                 if said["code"] != 200:
                     stream.refused[said["code"]] += 1
                     return
-                sent = {each: said["value"][each] for each in ("invitation", "location")}
-                came = await bob.expect(sender=IDM, type="update")
-                await execute(alice, "withdrawInvitation", **sent)
-                over = await bob.expect(sender=IDM, type="delete")
-                if {each["body"]["value"]["invitation"] for each in (came, over)} == {
-                    sent["invitation"]
-                }:
+                sent = said["value"]
+                sent.pop("expires")
+                await _told(bob, "update", sent["invitation"])
+                over = await execute(alice, "withdrawInvitation", **sent)
+                if over["code"] == 200 and over["value"]["told"]:
+                    await _told(bob, "delete", sent["invitation"])
                     stream.came.add(number)
+                else:
+                    stream.refused[over["code"]] += 1
 
             await stream.run(invite)
 
@@ -217,6 +218,14 @@ async def _logged_in(node: Node, name: str) -> AsyncIterator[Client]:
         said = await execute(client, "login", token=token)
         assert said["code"] == 200, said
         yield client
+
+
+async def _told(client: Client, type_: str, invitation: str) -> None:
+    """Wait until the identity manager has told of an invitation, or of its end."""
+    while True:
+        frame = await client.expect(sender=IDM, type=type_)
+        if frame["body"]["value"]["invitation"] == invitation:
+            return
 
 
 async def _answer(client: Client) -> None:
