@@ -114,8 +114,7 @@ class FanOut:
         """Deliver batch by batch, yielding after each; a session may have moved meanwhile."""
         step = max(1, min(_AT_ONCE, _BYTES_AT_ONCE // (4 * len(self._frame))))
         for start in range(0, len(self._listeners), step):
-            batch = self._listeners[start : start + step]
-            self._hand_over(tuple(map(_present, batch)) if start else batch)
+            self._hand_over(self._listeners[start : start + step])
             yield
 
     @property
@@ -128,12 +127,17 @@ class FanOut:
 
     def _hand_over(self, listeners: tuple[Listener, ...]) -> None:
         frame, public, sender, beside = self._frame, self._public, self._sender, self._beside
+        written = _WRITTEN
         for listener in listeners:
+            if listener.successor is not None:
+                listener = _present(listener)
             copy = frame if listener is sender else public
             try:
                 taken = listener.deliver(copy) if beside is None else _give(listener, copy, beside)
             except Exception as error:
                 taken = _failed(listener, error)
+            if taken is written:
+                continue
             if taken is DeliveryResult.QUEUED:
                 self._queued += 1
             elif taken is DeliveryResult.DROPPED:

@@ -11,7 +11,6 @@ from typing import Any
 
 from msgnode.servers import daphne_internals as internals  # first: it installs the reactor
 from msgnode.servers.daphne_internals import InternalProtocol
-from msgnode.servers.daphne_reactor import GONE
 from msgnode.servers.socket_link import CLOSE_PATIENCE, SocketLink
 
 from twisted.internet import reactor as _reactor  # isort: skip
@@ -33,7 +32,7 @@ class DaphneLink(SocketLink):
         super().__init__()
         self._protocol = protocol
         self._transport = protocol.transport
-        self._descriptor = protocol.transport.fileno()
+        self.set_gone(protocol.transport.is_gone)
         self._early: list[bytes] = []
         self._left: int | None = None  # unconfirmed when the connection was lost
 
@@ -47,14 +46,9 @@ class DaphneLink(SocketLink):
         self._early.clear()
         await self._closed.wait()
 
-    @property
-    def is_paused(self) -> bool:
-        """Whether it takes no frames: the kernel's buffer is full, or the peer has gone."""
-        return self._is_full or self._descriptor in GONE
-
     def ping(self, answered: Callable[[], None]) -> bool:
         """Ask the peer for a sign of life (see Link); one that has gone will be noticed anyway."""
-        return self._descriptor in GONE or super().ping(answered)
+        return self._is_gone or super().ping(answered)
 
     def _send(self, data: bytes) -> None:
         """Write to the socket at once, if nothing is buffered.

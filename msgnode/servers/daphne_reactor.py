@@ -17,7 +17,7 @@ The sockets of connections are watched by an epoll of their own inside the event
 loop calls back for each ready socket separately, in the order in which they became ready. Here all
 ready sockets are known at once, so thousands of connections lost at the same moment delay nobody:
 connections that can be read are read, lost ones are passed on a few hundred per turn, and until
-each is removed `gone` says that nothing should be sent to it.
+each is removed its link is told that nothing should be sent to it.
 """
 
 from __future__ import annotations
@@ -42,10 +42,16 @@ _FEW = 256
 
 
 class Watched(Protocol):
-    """A connection with a socket."""
+    """A connection with a socket; `is_gone` if its peer has gone."""
+
+    is_gone: bool
 
     def fileno(self) -> int:
         """Return the socket's descriptor."""
+        ...
+
+    def set_gone(self, is_gone: bool) -> None:
+        """Set `is_gone`."""
         ...
 
 
@@ -74,8 +80,6 @@ class ConnectionPoll:
         self._is_served = False
         self._by_descriptor: dict[int, Watched] = {}
         self._descriptors: dict[Watched, int] = {}
-        self.gone: set[int] = set()
-        """Descriptors whose peer has gone, until they are forgotten or watched again."""
 
     def __contains__(self, connection: object) -> bool:
         return connection in self._descriptors
@@ -103,9 +107,9 @@ class ConnectionPoll:
 
     def again(self, connection: Watched) -> None:
         """Go on watching a connection that was passed to `on_gone`, if it still is watched."""
-        descriptor = self._descriptors.get(connection, -1)
-        if descriptor in self.gone:
-            self.gone.discard(descriptor)
+        descriptor = self._descriptors.get(connection)
+        if descriptor is not None and connection.is_gone:
+            connection.set_gone(False)
             with contextlib.suppress(FileExistsError):  # not passed on yet
                 self._epoll.register(descriptor, _WATCHED)
 
@@ -115,7 +119,8 @@ class ConnectionPoll:
         if descriptor is None:
             return
         del self._by_descriptor[descriptor]
-        self.gone.discard(descriptor)
+        if connection.is_gone:
+            connection.set_gone(False)
         with contextlib.suppress(OSError):  # passed on, or closed already
             self._epoll.unregister(descriptor)
 
@@ -130,7 +135,10 @@ class ConnectionPoll:
                 self._read(connection)
 
     def _pass_on(self, gone: list[int]) -> None:
-        self.gone.update(gone)
+        for descriptor in gone:
+            connection = self._by_descriptor.get(descriptor)
+            if connection is not None and not connection.is_gone:
+                connection.set_gone(True)
         for descriptor in gone[:AT_ONCE]:  # the kernel reports the others again
             connection = self._by_descriptor.get(descriptor)
             if connection is not None:  # not forgotten because of one before it
@@ -156,6 +164,7 @@ class NodeTransport(tcp.Server):
     protocol: Any
     _shouldShutdown = False  # not before it is closed, because other processes share the socket
     is_new = True
+    is_gone = False
     is_waiting = False
     """Whether it is queued to be read in a later turn."""
     lost_reason: Any = None
@@ -190,6 +199,12 @@ class NodeTransport(tcp.Server):
         if not self.is_waiting:
             self.is_waiting = True
             self.reactor.read_later(self)
+
+    def set_gone(self, is_gone: bool) -> None:
+        """Note, and tell the link, whether the peer has gone."""
+        self.is_gone = is_gone
+        if self._link is not None:
+            self._link.set_gone(is_gone)
 
     def mark_lost(self, why: Any) -> None:
         """Note that the connection is lost and will be removed: nothing more is written to it."""
@@ -372,10 +387,6 @@ if "twisted.internet.reactor" not in sys.modules:
 from twisted.internet import reactor  # noqa: E402
 
 _installed: Any = reactor  # the installed one, whose class Twisted's annotations do not have
-
-
-GONE: set[int] = set() if _installed._poll is None else _installed._poll.gone
-"""Descriptors of connections whose peer has gone and which are not removed yet."""
 
 
 def event_loop() -> asyncio.AbstractEventLoop:

@@ -90,10 +90,16 @@ class FailedClient:
 
 
 class SocketLink(ABC):
-    """One socket. `receiver` gets its frames; `is_paused` means that its buffer is full."""
+    """One socket. `receiver` gets its frames.
+
+    Attributes:
+        is_paused: whether it takes no frames, because its buffer is full or its peer has gone. It
+            is looked at for every frame.
+    """
 
     def __init__(self) -> None:
-        self._is_full = False
+        self.is_paused = False
+        self._is_full = self._is_gone = False
         self.on_pause: Callable[[], None] = lambda: None
         self.on_resume: Callable[[], None] = lambda: None
         self._is_open = True
@@ -120,11 +126,6 @@ class SocketLink(ABC):
     def resume_reading(self) -> None:
         """Resume reading from the socket."""
         ...
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether it takes no frames at the moment."""
-        return self._is_full
 
     @property
     @abstractmethod
@@ -239,7 +240,8 @@ class SocketLink(ABC):
 
     def full(self) -> None:
         """Note that the transport's buffer is full."""
-        was_full, self._is_full = self._is_full, True
+        was_full = self._is_full
+        self._is_full = self.is_paused = True
         if self._is_open and not was_full:
             self.on_pause()
 
@@ -247,12 +249,18 @@ class SocketLink(ABC):
         """Note that the transport's buffer is empty again."""
         if self._is_open:
             self._is_full = False
+            self.is_paused = self._is_gone
             self.on_resume()
+
+    def set_gone(self, is_gone: bool) -> None:
+        """Note whether the peer has gone; the loss of the socket follows, or it goes on."""
+        self._is_gone = is_gone
+        self.is_paused = self._is_full or is_gone
 
     def closing(self) -> None:
         """Accept no more frames; later ones wait in the outbox for the next socket."""
         self._is_open = False
-        self._is_full = True
+        self._is_full = self.is_paused = True
 
     def mark_lost(self) -> None:
         """Note that the socket is lost; `closed` follows in a later turn."""

@@ -52,6 +52,9 @@ class Link:
     def mark_ended(self) -> None:
         pass
 
+    def set_gone(self, is_gone: bool) -> None:
+        pass
+
     def mark_lost(self) -> None:
         self._told.append(self._whose)
 
@@ -308,23 +311,32 @@ def test_a_websocket_that_is_lost_goes_without_a_look_for_rings() -> None:
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close sends a reset
 
 
+class Accepted(socket.socket):
+    """A connection as the poll sees it."""
+
+    is_gone = False
+
+    def set_gone(self, is_gone: bool) -> None:
+        self.is_gone = is_gone
+
+
 class Polled:
     """Pairs of sockets; what the poll tells of them, and who was gone at that time."""
 
     def __init__(self, stack: ExitStack, loop: asyncio.AbstractEventLoop) -> None:
         self._stack = stack
-        self.told: list[tuple[str, socket.socket]] = []
+        self.told: list[tuple[str, Accepted]] = []
         self.gone: list[int] = []
-        self.when_ended: Callable[[socket.socket], Any] = lambda connection: None
+        self.when_ended: Callable[[Accepted], Any] = lambda connection: None
         self.poll = ConnectionPoll(loop, self._read, self._ended)
         stack.callback(lambda: loop.remove_reader(self.poll._epoll.fileno()))
 
-    def pair(self, number: int = 1) -> list[tuple[socket.socket, socket.socket]]:
+    def pair(self, number: int = 1) -> list[tuple[socket.socket, Accepted]]:
         listening = self._stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         pairs = []
         for _ in range(number):
             client = self._stack.enter_context(socket.create_connection(listening.getsockname()))
-            served = self._stack.enter_context(listening.accept()[0])
+            served = self._stack.enter_context(Accepted(fileno=listening.accept()[0].detach()))
             self.poll.watch(served)
             pairs.append((client, served))
         return pairs
@@ -332,7 +344,11 @@ class Polled:
     def _read(self, connection: Any) -> None:
         connection.recv(100)
         self.told.append(("read", connection))
-        self.gone.append(len(self.poll.gone))
+        self.gone.append(self.gone_now)
+
+    @property
+    def gone_now(self) -> int:
+        return sum(each.is_gone for each in self.poll.connections)
 
     def _ended(self, connection: Any) -> None:
         self.told.append(("ended", connection))
@@ -349,7 +365,7 @@ def polled() -> Iterator[Polled]:
         yield made
 
 
-def serve(polled: Polled) -> list[tuple[str, socket.socket]]:
+def serve(polled: Polled) -> list[tuple[str, Accepted]]:
     """What is told in one turn."""
     polled.told.clear()
     polled.poll._serve()
@@ -379,7 +395,7 @@ def test_of_many_a_few_are_passed_on_in_each_turn_and_all_are_known(
     for client, _ in pairs:
         client.close()
     assert len(serve(polled)) == 2
-    assert polled.poll.gone == {served.fileno() for _, served in pairs}
+    assert all(served.is_gone for _, served in pairs)
     assert [len(serve(polled)) for _ in range(3)] == [2, 1, 0]
 
 
@@ -399,7 +415,7 @@ def test_one_that_has_gone_is_told_once_until_it_is_watched_again(polled: Polled
     assert serve(polled) == [("ended", served)]
     assert serve(polled) == []
     polled.poll.again(served)
-    assert not polled.poll.gone
+    assert not served.is_gone
     assert serve(polled) == [("ended", served)]
 
 
@@ -411,19 +427,18 @@ def test_one_that_is_forgotten_because_of_another_is_not_passed_on(polled: Polle
         other if connection is served else served
     )
     assert len(serve(polled)) == 1
-    assert len(polled.poll.gone) == len(polled.poll.connections) == 1
+    assert polled.gone_now == len(polled.poll.connections) == 1
 
 
 def test_a_descriptor_that_is_used_anew_is_not_taken_for_the_one_that_has_gone(
     polled: Polled,
 ) -> None:
     ((client, served),) = polled.pair()
-    descriptor = served.fileno()
     client.close()
     serve(polled)
     polled.poll.forget(served)
     served.close()
-    assert descriptor not in polled.poll.gone
+    assert not served.is_gone
     ((speaking, heard),) = polled.pair()
     speaking.send(b"text")
     assert serve(polled) == [("read", heard)]

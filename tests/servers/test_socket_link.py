@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from msgnode.core.faults import FAULTS
-from msgnode.servers import daphne_link, socket_link
+from msgnode.servers import socket_link
 from msgnode.servers.daphne_internals import InternalProtocol
 from msgnode.servers.daphne_link import DaphneLink
 from msgnode.sessions import turn_queue
@@ -20,13 +20,12 @@ from msgnode.sessions.turn_queue import TURN, TurnQueue, Turns
 from tests.fakes import Clock
 from tests.node import eventually
 
-DESCRIPTOR = 1_000_000  # no socket's
-
 
 class Transport:
     """A Twisted transport and its socket, which takes `room` bytes and then would block."""
 
     connected = 1
+    is_gone = False
 
     def __init__(self, room: int = 1 << 30) -> None:
         self.room = room
@@ -38,7 +37,7 @@ class Transport:
         self.socket = self
 
     def fileno(self) -> int:
-        return DESCRIPTOR
+        return 1_000_000  # no socket's
 
     def abortConnection(self) -> None:  # noqa: N802 (Twisted's name)
         self.is_aborted = True
@@ -283,17 +282,14 @@ async def test_a_link_that_is_being_lost_takes_no_frame_and_answers_a_ping_with_
     assert not answered
 
 
-async def test_what_is_put_while_the_peer_has_gone_waits_for_the_next_link(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_is_put_while_the_peer_has_gone_waits_for_the_next_link() -> None:
     link, transport = make()
     outbox = Outbox(1000, True, lambda: None)
     outbox.attach(link)
-    monkeypatch.setattr(daphne_link, "GONE", {DESCRIPTOR})
+    link.set_gone(True)
     outbox.put(b"{}")
     assert link.ping(lambda: None)
     outbox.detach()
-    monkeypatch.undo()
     (next_link, next_transport) = make()
     outbox.attach(next_link)
     await asyncio.sleep(0)
