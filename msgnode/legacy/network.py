@@ -18,8 +18,9 @@ Answered = Callable[[int, dict[str, Any]], None]
 
 POSING_ALARM = "legacy-posing"
 
-CONTACT, LENT, CALL = "contact", "lent", "call"
-"""What a network has this node keep: who watches a user of ours, addresses that are lent, calls."""
+CONTACT, LENT, CALL, MEDIA = "contact", "lent", "call", "media"
+"""What a network has this node keep: who watches a user of ours, addresses that are lent, calls,
+and what the ids of its calls at rtpengine begin with."""
 
 
 class Lost(Exception):

@@ -33,6 +33,7 @@ from .lookups import entry_of, user_asked
 from .network import (
     CALL,
     LENT,
+    MEDIA,
     POSING_ALARM,
     Answer,
     Here,
@@ -47,7 +48,7 @@ from .parties import Parties, written_in
 from .sip_addresses import GATEWAY, SipAddresses
 from .sip_calls import ALLOW, CODES, SipCalls
 from .sip_flow import SipFlow
-from .sip_media import MEDIA_ALARM, Media, Rtpengine
+from .sip_media import MEDIA_ALARM, LeftMedia, Media, Rtpengine
 from .sip_messages import MAX_BODY, SDP, TEXT, Incoming, address_of, number_of, uri, uri_in
 from .sip_transactions import LOST, Outgoing, Served, Transactions
 
@@ -128,13 +129,14 @@ class SipNetwork:
             here.refused,
             clock,
         )
-        media = Rtpengine(settings.media, self._alarm_media) if settings.media else Media()
-        self._media = media
+        self._left = LeftMedia(here, clock)
+        self._media = self._media_at(settings.media) if settings.media else Media()
         self._dialogs: SipCalls = SipCalls(
-            here, self, self._transactions, self._parties, media, clock
+            here, self, self._transactions, self._parties, self._media, clock
         )
         self.calls = self._dialogs.calls
-        self.restores = {LENT: self.pool.restore, CALL: self.calls.restore}
+        self.restores = {LENT: self.pool.restore, CALL: self.calls.restore,
+                         MEDIA: self._left.restore}  # fmt: skip
         self._flow: SipFlow | None = None
         self._end: Lost | None = None
         self._mark = secrets.token_hex(5)  # our Call-IDs begin with it
@@ -145,6 +147,9 @@ class SipNetwork:
         self._pinged_at = self._due = 0.0
         self._lines: dict[str, deque[_Text]] = {}  # by URI
         self._waiting = self._bytes = 0
+
+    def _media_at(self, place: str) -> Media:
+        return Rtpengine(place, self._left.make_mark(place), self._alarm_media)
 
     def _alarm_media(self, text: str) -> None:
         self._here.refused(text)
@@ -204,7 +209,7 @@ class SipNetwork:
     def due(self) -> float:
         """When `tick` has something to do next; calls are looked at again and again."""
         calls = self._clock() + LOOK_SECONDS if self._dialogs.is_busy else math.inf
-        return min(self._due, self._transactions.due, self.pool.due, calls)
+        return min(self._due, self._transactions.due, self.pool.due, self._left.due, calls)
 
     def tick(self) -> None:
         """Look at what has a time limit."""
@@ -216,6 +221,7 @@ class SipNetwork:
         for target in list(self._lines):
             self._advance(target)
         self._dialogs.tick()
+        self._left.tick()
         self.pool.sweep()
         waits = [line[0].due(now) for line in self._lines.values()]
         if self._flow is not None:

@@ -260,7 +260,7 @@ class SipCalls:
             else:
                 then(result)
 
-        self._media.change(command, dialog.call_id, sdp, is_ours, changed)
+        self._media.change(command, dialog.our_tag, sdp, is_ours, changed)
 
     def _offer(self, dialog: Dialog, sdp: str) -> None:
         """Offer a description there."""
@@ -398,7 +398,7 @@ class SipCalls:
         dialog.is_over = True
         dialog.timers.clear()
         if self._dialogs.pop(dialog.our_tag, None) is not None:
-            self._media.end(dialog.call_id)
+            self._media.end(dialog.our_tag)
 
     # --- calls of theirs --------------------------------------------------------------------------
 

@@ -3,23 +3,42 @@
 With rtpengine a phone gets plain RTP, and a browser ICE and DTLS-SRTP; nothing is transcoded. It is
 told by `ng`: a datagram with a cookie and a dictionary in bencode, answered by the same cookie.
 Libraries for bencode want sorted keys, which rtpengine's answers do not have.
+
+Rules
+- A call has an id of ours at rtpengine, `<mark>-<number>`: the Call-ID of SIP is chosen by who
+  calls, and the proxy may tell the same rtpengine of the same call.
+- The mark is random, and of one worker in one life of its link. It is stored before the link
+  connects. There are as many numbers as calls at a time; one is free again once rtpengine has
+  answered that its call is deleted.
+- So what a worker that has died has left is known without asking: the next one deletes each number
+  of each mark stored before its own. It deletes nothing else, whatever rtpengine says.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from msgnode.core.errors import BadGateway, NodeError, Unavailable
 
+from .calls import MAX_CALLS
 from .descriptions import sdp_fault
+from .network import MEDIA, Here
 
 MEDIA_ALARM = "legacy-media"
 TRY_SECONDS, TRIES = 1.0, 3
-MAX_ANSWER, MAX_DEPTH, MAX_WAITING = 65_536, 10, 400
+MAX_ANSWER, MAX_DEPTH = 65_536, 10
+NUMBERS = 2 * MAX_CALLS
+"""Of calls at a time, with those that somebody there begins and that wait for a hyperty."""
+LEFT_AT_ONCE, LEFT_PAUSE, LEFT_TRIES, MAX_LEFT = 20, 30.0, 20, 16
+"""Of what was left: calls that are deleted at once, seconds between tries if rtpengine is silent,
+so many of these, after which it has long forgotten silent calls by itself, and marks."""
 _PHONE = {"transport-protocol": "RTP/AVP", "ICE": "remove", "DTLS": "off", "SDES": ["off"],
           "rtcp-mux": ["demux"]}  # fmt: skip
 _BROWSER = {"transport-protocol": "UDP/TLS/RTP/SAVPF", "ICE": "force", "DTLS": "active",
@@ -39,7 +58,7 @@ class Media:
 
         Args:
             command: `offer` or `answer`.
-            call: the id of the call.
+            call: our tag in the call, which no other call here has.
             sdp: the description.
             is_ours: whether it is of the runtime, for the phone.
             then: called with what has become of it.
@@ -53,88 +72,46 @@ class Media:
         """Use it no more for now."""
 
 
-class Rtpengine(Media, asyncio.DatagramProtocol):
-    """One instance per network.
+class Ng(asyncio.DatagramProtocol):
+    """Asks one rtpengine.
 
     Args:
         place: where it listens, as host:port.
-        alarm: called with a text when it does not answer.
     """
 
-    def __init__(self, place: str, alarm: Callable[[str], None]) -> None:
-        self._place = place
-        self._alarm = alarm
+    def __init__(self, place: str) -> None:
+        self.place = place
         self._transport: asyncio.DatagramTransport | None = None
+        self._opening = asyncio.Lock()
         self._waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._plain: set[str] = set()  # calls whose runtime speaks RTP without DTLS
 
-    def change(self, command: str, call: str, sdp: str, is_ours: bool, then: Changed) -> None:
-        """Have rtpengine change a description."""
-        if is_ours and command == "offer" and "SAVPF" not in sdp:
-            self._plain.add(call)
-        if is_ours or call in self._plain:
-            form = _PHONE
-        else:
-            form = _BROWSER_OFFERED if command == "offer" else _BROWSER
-        sdp = with_address(sdp) if is_ours and call not in self._plain else sdp
-        # The tag of who offers is `from` in both commands.
-        tags = ("runtime", "phone") if is_ours == (command == "offer") else ("phone", "runtime")
-        asked = {"command": command, "call-id": call, "sdp": sdp, **form, "from-tag": tags[0],
-                 "replace": ["origin", "session-connection"]}  # fmt: skip
-        asked |= {"to-tag": tags[1]} if command == "answer" else {}
-        self._begin(self._changed(asked, then))
-
-    async def _changed(self, asked: dict[str, Any], then: Changed) -> None:
-        try:
-            said = await self._ask(asked)
-        except (OSError, TimeoutError) as error:
-            why = f"rtpengine at {self._place} does not answer: calls are refused. {error}"
-            self._alarm(why.strip())
-            then(Unavailable("rtpengine does not answer."))
-            return
-        sdp = said.get("sdp")
-        if said.get("result") != "ok" or not isinstance(sdp, str) or sdp_fault(sdp):
-            reason = str(said.get("error-reason") or "no description")[:200]
-            then(BadGateway(f"rtpengine refuses the description: {reason}"))
-        else:
-            then(sdp)
-
-    def end(self, call: str) -> None:
-        """Have rtpengine forget a call."""
-        self._plain.discard(call)
-        if len(self._tasks) < MAX_WAITING:
-            asked = {"command": "delete", "call-id": call, "from-tag": "", "delete-delay": 0}
-            self._begin(self._ended(asked))
-
-    async def _ended(self, asked: dict[str, Any]) -> None:
-        with suppress(OSError, TimeoutError):  # it forgets silent calls by itself
-            await self._ask(asked)
-
-    def _begin(self, action: Any) -> None:
-        task = asyncio.get_running_loop().create_task(action)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _ask(self, asked: dict[str, Any]) -> dict[str, Any]:
-        loop = asyncio.get_running_loop()
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            host, _, port = self._place.rpartition(":")
-            place = host.strip("[]"), int(port)
-            made = loop.create_datagram_endpoint(lambda: self, remote_addr=place)
-            transport = (await asyncio.wait_for(made, TRY_SECONDS))[0]
-            self._transport = transport
+    async def ask(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Its answer to a command. Raises OSError or TimeoutError."""
         cookie = secrets.token_hex(6)
-        answer = self._waiting[cookie] = loop.create_future()
+        answer = self._waiting[cookie] = asyncio.get_running_loop().create_future()
         try:
             for _ in range(TRIES):
+                transport = await self._opened()
                 transport.sendto(f"{cookie} ".encode() + bencoded(asked))
                 with suppress(TimeoutError):
                     return await asyncio.wait_for(asyncio.shield(answer), TRY_SECONDS)
             raise TimeoutError
         finally:
             del self._waiting[cookie]
+
+    async def delete(self, call: str) -> None:
+        """Have it forget a call, which it need not know. Raises OSError or TimeoutError."""
+        await self.ask({"command": "delete", "call-id": call, "from-tag": "", "delete-delay": 0})
+
+    async def _opened(self) -> asyncio.DatagramTransport:
+        async with self._opening:
+            if self._transport is None or self._transport.is_closing():
+                host, _, port = self.place.rpartition(":")
+                made = asyncio.get_running_loop().create_datagram_endpoint(
+                    lambda: self, remote_addr=(host.strip("[]"), int(port))
+                )
+                self._transport = (await asyncio.wait_for(made, TRY_SECONDS))[0]
+            return self._transport
 
     def datagram_received(self, data: bytes, _: Any) -> None:
         """Take an answer."""
@@ -157,6 +134,190 @@ class Rtpengine(Media, asyncio.DatagramProtocol):
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.close()
+
+
+@dataclass(eq=False, slots=True)
+class _Changing:
+    """A call at rtpengine.
+
+    Attributes:
+        number: of its id.
+        is_plain: whether its runtime speaks RTP without DTLS.
+        last: what rtpengine was asked last: the next question waits for its answer.
+    """
+
+    number: int
+    is_plain: bool = False
+    last: asyncio.Task[None] | None = None
+
+
+class Rtpengine(Media):
+    """One instance per life of a link.
+
+    Args:
+        place: where it listens, as host:port.
+        mark: what the ids of calls begin with.
+        alarm: called with a text when it does not answer.
+    """
+
+    def __init__(self, place: str, mark: str, alarm: Callable[[str], None]) -> None:
+        self._ng = Ng(place)
+        self._mark = mark
+        self._alarm = alarm
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._calls: dict[str, _Changing] = {}
+        self._free = deque(range(NUMBERS))
+        self._not_deleted: list[_Changing] = []  # since it was silent
+
+    def change(self, command: str, call: str, sdp: str, is_ours: bool, then: Changed) -> None:
+        """Have rtpengine change a description."""
+        if call not in self._calls:
+            if not self._free:
+                then(Unavailable("rtpengine has calls that it has not ended."))
+                return
+            self._calls[call] = _Changing(self._free.popleft())
+        changing = self._calls[call]
+        if is_ours and command == "offer" and "SAVPF" not in sdp:
+            changing.is_plain = True
+        if is_ours or changing.is_plain:
+            form = _PHONE
+        else:
+            form = _BROWSER_OFFERED if command == "offer" else _BROWSER
+        sdp = with_address(sdp) if is_ours and not changing.is_plain else sdp
+        # The tag of who offers is `from` in both commands.
+        tags = ("runtime", "phone") if is_ours == (command == "offer") else ("phone", "runtime")
+        asked = {"command": command, "call-id": self._id(changing), "sdp": sdp, **form,
+                 "from-tag": tags[0], "replace": ["origin", "session-connection"]}  # fmt: skip
+        asked |= {"to-tag": tags[1]} if command == "answer" else {}
+        self._begin(changing, self._changed(asked, then))
+
+    def _id(self, changing: _Changing) -> str:
+        return id_of(self._mark, changing.number)
+
+    async def _changed(self, asked: dict[str, Any], then: Changed) -> None:
+        try:
+            said = await self._ng.ask(asked)
+        except (OSError, TimeoutError) as error:
+            why = f"rtpengine at {self._ng.place} does not answer: calls are refused. {error}"
+            self._alarm(why.strip())
+            then(Unavailable("rtpengine does not answer."))
+            return
+        left, self._not_deleted = self._not_deleted, []
+        for each in left:
+            self._begin(each, self._ended(each))
+        sdp = said.get("sdp")
+        if said.get("result") != "ok" or not isinstance(sdp, str) or sdp_fault(sdp):
+            reason = str(said.get("error-reason") or "no description")[:200]
+            then(BadGateway(f"rtpengine refuses the description: {reason}"))
+        else:
+            then(sdp)
+
+    def end(self, call: str) -> None:
+        """Have rtpengine forget a call."""
+        if (changing := self._calls.pop(call, None)) is not None:
+            self._begin(changing, self._ended(changing))
+
+    async def _ended(self, changing: _Changing) -> None:
+        try:
+            await self._ng.delete(self._id(changing))
+        except (OSError, TimeoutError):
+            self._not_deleted.append(changing)
+        else:
+            self._free.append(changing.number)
+
+    def _begin(self, changing: _Changing, action: Coroutine[Any, Any, None]) -> None:
+        """Ask something about a call, once what was asked before is answered."""
+        before = changing.last
+
+        async def in_turn() -> None:
+            if before is not None:
+                await asyncio.wait([before])
+            await action
+
+        task = changing.last = asyncio.get_running_loop().create_task(in_turn())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def close(self) -> None:
+        """Close the socket; it is opened again when it is needed."""
+        self._ng.close()
+
+
+class LeftMedia:
+    """Ends at rtpengine the calls of the workers before. One instance per life of a link.
+
+    Args:
+        here: this node, where marks are stored.
+        clock: a monotonic clock, in seconds.
+    """
+
+    def __init__(self, here: Here, clock: Callable[[], float]) -> None:
+        self._here = here
+        self._clock = clock
+        self._own = ""
+        self._has_seen_own = False
+        self._left: deque[tuple[str, str]] = deque()
+        self._number = self._tries = 0  # of the first that was left
+        self._at = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    def make_mark(self, place: str) -> str:
+        """A mark for calls at a place, which the worker that comes next will know."""
+        self._own = f"msgnode-{secrets.token_hex(8)}"
+        self._here.keep(MEDIA, self._own, place)
+        return self._own
+
+    def restore(self, mark: str, place: str) -> None:
+        """Note a mark that was stored, and where its calls were; called in the order of storing.
+
+        What follows the own mark is of a worker that has the network now, or will have it: this one
+        was frozen.
+        """
+        self._has_seen_own = self._has_seen_own or mark == self._own
+        if self._has_seen_own:
+            return
+        self._left.append((mark, place))
+        if len(self._left) > MAX_LEFT:
+            self._here.keep(MEDIA, *self._left.popleft(), is_kept=False)
+
+    @property
+    def due(self) -> float:
+        """When `tick` has something to do next."""
+        return self._at if self._left else math.inf
+
+    def tick(self) -> None:
+        """End some calls that were left, if that is due."""
+        if self._left and self._at <= self._clock():
+            self._at = math.inf
+            self._task = asyncio.get_running_loop().create_task(self._end_some())
+
+    async def _end_some(self) -> None:
+        mark, place = self._left[0]
+        ng, some = Ng(place), range(self._number, min(self._number + LEFT_AT_ONCE, NUMBERS))
+        try:
+            asked = (ng.delete(id_of(mark, number)) for number in some)
+            said = await asyncio.gather(*asked, return_exceptions=True)
+        finally:
+            ng.close()
+        self._at = self._clock()
+        if any(each is not None for each in said):
+            self._tries += 1
+            self._at += LEFT_PAUSE
+        else:
+            self._number = some.stop
+        if self._number >= NUMBERS or self._tries >= LEFT_TRIES:
+            self._here.keep(MEDIA, *self._left.popleft(), is_kept=False)
+            self._number = self._tries = 0
+        self._here.wake()
+
+
+def id_of(mark: str, number: int) -> str:
+    """The id of a call at rtpengine.
+
+    >>> id_of("msgnode-0123456789abcdef", 7)
+    'msgnode-0123456789abcdef-7'
+    """
+    return f"{mark}-{number}"
 
 
 def with_address(sdp: str) -> str:

@@ -290,6 +290,7 @@ class LegacyAddress(models.Model):
 
     A contact: who there has subscribed the presence of which user here. An address that is lent:
     the runtime that has it, and the name of the address. A call: who here is in it, with whom.
+    Media: what the ids of a worker's calls at rtpengine begin with, and where that listens.
     """
 
     class Kind(models.TextChoices):
@@ -298,6 +299,7 @@ class LegacyAddress(models.Model):
         CONTACT = "contact", "who sees whether a user is there"
         LENT = "lent", "address that is lent"
         CALL = "call", "call that is live"
+        MEDIA = "media", "calls at rtpengine"
 
     network = models.ForeignKey(LegacyNetwork, on_delete=models.CASCADE, related_name="addresses")
     kind = models.CharField(max_length=16, choices=Kind.choices)

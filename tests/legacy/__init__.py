@@ -8,6 +8,7 @@ Case numbers are those of legacy networks, also where a test of another folder h
 - test_xmpp: the link, its stream, addresses and limits against a small server (fake_xmpp.py), with
   a node that is played (linked.py)
 - test_sip: SIP's parser, registration, messages and calls beside a small proxy (fake_proxy.py)
+- test_sip_media: calls at a small rtpengine (fake_rtpengine.py), and what a worker leaves there
 - test_costs: what a message takes of the processor in the gateway alone
 - test_script_network: a network by script, with the cases 85 and 86 of scripts
 - test_rows: the page, REST and the command, and what the gateway keeps in the database

@@ -411,7 +411,20 @@ def asked(port: int, words: str) -> bytes:
     return b""
 
 
-async def sessions(port: int) -> int:
-    """How many calls rtpengine has."""
-    said = await asyncio.to_thread(asked, port, "d7:command4:liste")
-    return len(re.findall(rb"\d+:", said.partition(b"5:calls")[2].partition(b"e6:result")[0]))
+async def sessions(port: int) -> set[str]:
+    """The ids of the calls that rtpengine has."""
+    said = await asyncio.to_thread(asked, port, "d7:command4:list5:limiti1000ee")
+    listed = said.partition(b"5:callsl")[2].partition(b"e6:result")[0]
+    found, rest = set(), listed
+    while rest:
+        size, _, rest = rest.partition(b":")
+        found.add(rest[: int(size)].decode())
+        rest = rest[int(size) :]
+    return found
+
+
+async def offered(port: int, call: str, sdp: str) -> None:
+    """Have rtpengine take a call, as another than the gateway would."""
+    said = {"call-id": call, "command": "offer", "from-tag": "theirs", "sdp": sdp}
+    words = "".join(f"{len(text)}:{text}" for pair in said.items() for text in pair)
+    assert b"6:result2:ok" in await asyncio.to_thread(asked, port, f"d{words}e")

@@ -19,11 +19,12 @@ from tests.e2e.pair import OwnRedis
 from tests.federation.nodes import until_row
 from tests.issuer import Issuer, enter
 from tests.node import Node
+from tests.ports import free_port
 
-from . import fake_xmpp
+from . import fake_proxy, fake_xmpp
 from . import kamailio as sip
 from .prosody import prosody, user
-from .test_kamailio import ALICES, call, final, of, picks_up
+from .test_kamailio import ALICES, call, changed, final, of, picks_up
 from .test_prosody import A, World, codes, say, there
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
@@ -110,6 +111,42 @@ async def test_case_8_58_another_worker_waits_while_the_first_is_connected_and_h
         await bob.until(lambda bob: alices not in there(bob))
         async with world.alice("alice"):
             await bob.until(lambda bob: alices in there(bob), 15.0)
+
+
+@pytest.mark.parametrize("workers", ["sip"], indirect=True)
+@pytest.mark.parametrize("is_restart", [False, True], ids=["taken over", "restarted"])
+async def test_case_54_calls_at_rtpengine_end_after_the_worker_that_began_them_was_killed(
+    workers: tuple[World, Node], tmp_path: Path, is_restart: bool
+) -> None:
+    world, second = workers
+    first, port = world.node, free_port()
+    await world.live()
+    with sip.rtpengine(port, tmp_path):
+        place = f"127.0.0.1:{world.server.port}"
+        await changed(world, "peers", "add", sip.DOMAIN, "--sip", place, "--component", sip.GATEWAY,
+                      "--media", f"127.0.0.1:{port}")  # fmt: skip
+        await sip.offered(port, "foreign", fake_proxy.SDP)
+        if not is_restart:
+            second.start()
+            world.node = second
+        bobs = sip.phone(world.server), sip.phone(world.server, "carol")
+        async with world.alice() as alice, bobs[0] as bob, bobs[1] as carol:
+            picks_up(bob)
+            answer = await final(alice, await call(alice, f"sip://{sip.DOMAIN}/bob"))
+            assert code(answer) == 200, answer
+            carol.on_request = lambda request: request.method == "INVITE"
+            await call(alice, f"sip://{sip.DOMAIN}/carol")
+            await carol.until(lambda: of(carol, "INVITE"))
+            begun = await sip.sessions(port)
+            assert len(begun) == 3
+            first.kill()
+            assert await sip.sessions(port) == begun  # nothing has told it
+            if is_restart:
+                first.start()
+            async with asyncio.timeout(60):
+                while await sip.sessions(port) != {"foreign"}:  # noqa: ASYNC110  (its own count)
+                    await asyncio.sleep(0.05)
+            await world.live()
 
 
 async def _taken_by_the_other(alice: Client, to: str) -> bool:
