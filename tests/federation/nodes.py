@@ -146,9 +146,9 @@ async def come(node: Node, domain: str, name: str) -> Client:
 
 
 async def answer_requests(client: Client) -> None:
-    """Answer every request that comes, until cancelled."""
+    """Answer every request that comes, until cancelled, however long none comes."""
     while True:
-        frame = await client.receive()
+        frame = json.loads(await client.socket.recv())
         if frame["type"] != "response":
             body = {"code": 200, "value": frame["body"].get("value")}
             await client.send("response", frame["from"], body, id=frame["id"], sender=frame["to"])
