@@ -51,6 +51,8 @@ AGAIN_SECONDS = 60.0
 """Seconds after which one of these is raised again, if there was more."""
 FIGURES_SECONDS = 10.0
 """Seconds between two rows of a peer, over which its rates are averaged."""
+CARRIER_SECONDS = 1.0
+"""The same, once something else carries the messages than before."""
 
 
 class PeerAlarms:
@@ -164,6 +166,7 @@ class _Counted(NamedTuple):
     sent: int
     received: int
     cpu: float
+    carrier: tuple[Any, ...]
 
 
 class LinkFigures:
@@ -191,11 +194,14 @@ class LinkFigures:
         now = self._clock()
         figures: dict[int, dict[str, Any]] = {}
         for pk, link in self._links.items():
-            before = self._before.get(pk)
-            if before is None or now - before.at >= FIGURES_SECONDS:
-                counted = self._before[pk] = _counted(link, now)
-                if before is not None:
-                    figures[pk] = _link_figures(link, before, counted)
+            before, counted = self._before.get(pk), _counted(link, now)
+            if before is None:
+                self._before[pk] = counted
+                continue
+            is_other = counted.carrier != before.carrier
+            if now - before.at >= (CARRIER_SECONDS if is_other else FIGURES_SECONDS):
+                self._before[pk] = counted
+                figures[pk] = _link_figures(link, before, counted)
         for pk in self._before.keys() - self._links.keys():
             del self._before[pk]
         if figures:
@@ -205,7 +211,10 @@ class LinkFigures:
 def _counted(link: Link, now: float) -> _Counted:
     counters, sandbox = link.exchange.counters, link.sandbox
     cpu = sandbox.cpu_seconds if sandbox is not None else 0.0
-    return _Counted(now, counters.sent, counters.received, cpu)
+    carrier = link.carrier()
+    of_link = carrier.get("link", {})
+    told = carrier["way"], of_link.get("open"), of_link.get("key")
+    return _Counted(now, counters.sent, counters.received, cpu, told)
 
 
 def _link_figures(link: Link, before: _Counted, now: _Counted) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from msgnode.federation import store
 from msgnode.federation.exchange import PeerCounters, Way
-from msgnode.federation.monitoring import FIGURES_SECONDS, LinkFigures
+from msgnode.federation.monitoring import CARRIER_SECONDS, FIGURES_SECONDS, LinkFigures
 from msgnode.federation.queue import PeerQueue
 from msgnode.models import Peer
 from msgnode.monitoring import peer_figures
@@ -87,6 +87,18 @@ def test_what_was_refused_is_shown_without_tokens(place: Place) -> None:
 def test_a_row_is_written_once_in_ten_seconds(place: Place) -> None:
     for _ in range(21):
         place.follow(1.0)
+    assert place.written == 2
+
+
+def test_what_carries_the_messages_is_told_as_soon_as_it_is_something_else(place: Place) -> None:
+    place.follow(0)
+    place.link.carrier = lambda: {"way": "link", "link": {"open": True, "key": "one"}}
+    place.counters.sent = 10
+    told = place.follow(CARRIER_SECONDS)
+    assert (told["way"], told["sent_per_second"]) == ("link", 10.0)
+    place.link.carrier = lambda: {"way": "link", "link": {"open": True, "key": "other"}}
+    assert place.follow(CARRIER_SECONDS / 2)["link"]["key"] == "one", "rates need some time"
+    assert place.follow(CARRIER_SECONDS / 2)["link"]["key"] == "other"
     assert place.written == 2
 
 
