@@ -118,6 +118,15 @@ class KnownPeers:
         """Look for the stub of a peer with a row, unless that is in progress."""
         self._looks.begin(row)
 
+    async def look_for_keys(self, row: PeerRow) -> bool:
+        """Look for the keys of the node of a peer; return whether there are any."""
+        node = await self._node(row.domain, row.place)
+        if node is None:
+            return False
+        note = partial(store.note_node, row.domain, node, row.place, self._mode == "open")
+        self._tell_of_keys(row.domain, await result_of(self._writer, note))
+        return True
+
     async def stop(self) -> None:
         """Stop looking."""
         await self._lookups.stop()
@@ -143,11 +152,8 @@ class KnownPeers:
         try:
             found = await find(self._http, domain, *place, self._must_be_signed)
         except NodeError as error:
-            may_have_link = row is not None and (row.kind == kinds.OURS or bool(row.node_keys))
-            node = await self._node(domain, place) if may_have_link else None
-            if node is not None:
-                note = partial(store.note_node, domain, node, place, is_open)
-                self._tell_of_keys(domain, await result_of(self._writer, note))
+            if row is not None and (row.kind == kinds.OURS or row.node_keys):
+                await self.look_for_keys(row)
             return error
         node = await self._node(domain, place) if found.kind == kinds.OURS else None
         if not self._is_there(domain, row):

@@ -46,13 +46,15 @@ OVERHEAD = 128 + MAX_ITEMS
 
 PASSED = 1000
 """The end of a test."""
+ABSENT = 1006
+"""Nobody answers, or the socket was lost."""
 LEAVES = 3001
 """The peer is served no more, or by another worker, or begins anew."""
 BAD_FRAME, BAD_PROOF, NOT_ALLOWED, BAD_VERSION = 4400, 4401, 4403, 4406
 LATE, REPLACED, BAD_NAME, TOO_LARGE, ELSEWHERE = 4408, 4409, 4410, 4413, 4421
 _LONGEST = 300  # characters of what the other has said, which is stored and shown
 _WORDS = {
-    1006: "no connection",
+    ABSENT: "no connection",
     LEAVES: "ended",
     BAD_FRAME: "bad frame",
     BAD_PROOF: "not proved",

@@ -35,6 +35,8 @@ GRACE_SECONDS = 0.3
 """After a loss the other one dials first."""
 STABLE_SECONDS = 1.0
 """A link that was open for so long is dialled again at once; one that was not, after a pause."""
+ABSENT_SECONDS = 2.0
+"""Most seconds until a node that could not be reached is dialled again: it may be back any time."""
 ELSEWHERE_SECONDS, ELSEWHERE_TIMES = 0.03, 60
 """How soon, and how often, it is dialled again to meet the worker that serves this domain there."""
 
@@ -112,6 +114,7 @@ class Wire:
         self._is_new = True
         self._was_open = False
         self._back_off = BackOff(0.1, 30.0, STABLE_SECONDS)
+        self._absences = BackOff(0.1, ABSENT_SECONDS, STABLE_SECONDS)
         self._opened_at = 0.0
         self._elsewhere = 0
         self._nudged = asyncio.Event()
@@ -133,6 +136,7 @@ class Wire:
     def hurry(self) -> None:
         """Dial at once."""
         self._back_off.reset()
+        self._absences.reset()
         self._nudged.set()
 
     def end(self, fault: LinkFault) -> None:
@@ -182,7 +186,7 @@ class Wire:
             self.own_key = (self.own_key + 1) % len(self.own.keys)
         self.error = str(fault)
         self._peer.lost(fault)
-        return self._back_off.failed()
+        return (self._absences if fault.code == protocol.ABSENT else self._back_off).failed()
 
     async def dial(self) -> LinkFault:
         """Dial, and serve the socket until it ends; return why."""
@@ -196,18 +200,20 @@ class Wire:
                 )  # fmt: skip
         except InvalidStatus as error:
             status = error.response.status_code
-            return LinkFault(protocol.NOT_ALLOWED, f"the upgrade was answered {status}")
+            is_absent = status >= 500  # what a proxy says while the node starts
+            code = protocol.ABSENT if is_absent else protocol.NOT_ALLOWED
+            return LinkFault(code, f"the upgrade was answered {status}")
         except NotAllowed as error:
             return LinkFault(protocol.NOT_ALLOWED, str(error))
         except (OSError, TimeoutError, WebSocketException) as error:
             why = str(error) or f"no answer within {HANDSHAKE_SECONDS:g} s"
-            return LinkFault(1006, f"{url}: {why}")
+            return LinkFault(protocol.ABSENT, f"{url}: {why}")
         dialled = DialledSocket(client)
         connection = LinkConnection(dialled, self.own, lambda _: self, self)
         try:
             await dialled.run(connection.received)
         finally:
-            words = LinkFault(client.close_code or 1006, client.close_reason or "")
+            words = LinkFault(client.close_code or protocol.ABSENT, client.close_reason or "")
             connection.lost(words)
         return connection.fault or words
 
@@ -266,6 +272,7 @@ class Wire:
         for text in self.outbox.again(received):
             connection.write(text)
         self._back_off.succeeded()
+        self._absences.succeeded()
         self._opened_at = time.monotonic()
         self._elsewhere, self.error = 0, ""
         self.is_open = self._was_open = True

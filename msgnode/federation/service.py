@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 
 from msgnode.bus.ports import Alarms
 from msgnode.bus.table import RoutingTable
-from msgnode.bus.writing import Call, Writer
+from msgnode.bus.writing import Call, Writer, retrieve_error
 from msgnode.core import addresses
 from msgnode.core.faults import FAULTS
 from msgnode.net.http import HttpClient
@@ -37,7 +37,7 @@ from msgnode.storage.alarms import STUB_CHANGED
 from msgnode.storage.control import Handler
 
 from . import discovery, kinds, store
-from .discovery import KnownPeers
+from .discovery import KnownPeers, RowLooks
 from .held_subscriptions import Observed
 from .link_protocol import ELSEWHERE, NOT_ALLOWED, LinkFault
 from .link_socket import OwnNode
@@ -57,6 +57,8 @@ log = logging.getLogger(__name__)
 LOOKS_EVERY = 2.0
 KEYS_SECONDS = 5.0
 """Least seconds between two looks at the keys of a node that has come with another one."""
+DIAL_SECONDS = 1.0
+"""Least seconds between two times that a node is dialled because one has come in its name."""
 STOP_SECONDS = 4.0
 MISSING_ALARM = "sandbox-missing"
 
@@ -152,7 +154,9 @@ class Federation:
         self._waiting = WaitingMessages(self.links, settings.shown, self._blocking)
         self._stored = stored
         self._legacy = legacy
+        self._looks_at_keys = RowLooks(self._look_at_keys)
         self._keys_looked_at: dict[int, float] = {}
+        self._asked_to_dial_at: dict[int, float] = {}
         self._is_stale = asyncio.Event()
         self._is_stopped = False
 
@@ -208,6 +212,7 @@ class Federation:
             raise LinkFault(NOT_ALLOWED, store.refusal_of(row).description)
         link = self.links.get(row.pk)
         if not isinstance(link, LinkedPeer):
+            self._have_dialled(row)
             raise LinkFault(ELSEWHERE, "dial again")
         return link.wire
 
@@ -216,6 +221,7 @@ class Federation:
         return {
             store.CHANGED: self._changed,
             store.RESTART: self._restart,
+            store.DIAL: self._dial,
             **self.observers.handlers(),
             **self._waiting.handlers(),
         }
@@ -230,12 +236,27 @@ class Federation:
             if link.peer.domain == payload["domain"]:
                 link.restart()
 
+    def _have_dialled(self, row: PeerRow) -> None:
+        """Have the worker that serves a peer dial its node, which does not wait until it comes."""
+        now = time.monotonic()
+        if now - self._asked_to_dial_at.get(row.pk, -DIAL_SECONDS) >= DIAL_SECONDS:
+            self._asked_to_dial_at[row.pk] = now
+            asked = self._writer.submit(Call(partial(store.dial, row.domain)))
+            asked.add_done_callback(retrieve_error)
+
+    def _dial(self, payload: dict[str, Any]) -> None:
+        """Dial the node of a peer at once, unless there is a link."""
+        for link in self.links.values():
+            if isinstance(link, LinkedPeer) and link.peer.domain == payload["domain"]:
+                link.wire.hurry()
+
     async def stop(self) -> None:
         """Leave the peers to other workers."""
         self._is_stopped = True
         for switch in self._switches.values():
             switch.cancel()
         await self._peers.stop()
+        await self._looks_at_keys.stop()
         links, self.links = self.links, {}
         if links:
             stops = [asyncio.create_task(link.stop()) for link in links.values()]
@@ -357,15 +378,19 @@ class Federation:
         arguments = (stub, own, limits, self._opener.at_rate(rate), self.observers, kept)
         if self._settings.node is None:
             return PeerLink(*arguments)
-        look = partial(self._look_at_keys, row)
+        look = partial(self._key_is_unknown, row)
         return LinkedPeer(LinkTo(self._settings.node, row.url, look), *arguments)
 
-    def _look_at_keys(self, row: PeerRow) -> None:
+    def _key_is_unknown(self, row: PeerRow) -> None:
         """Have the keys of a node be looked at again, once in a while."""
         now = time.monotonic()
         if now - self._keys_looked_at.get(row.pk, -KEYS_SECONDS) >= KEYS_SECONDS:
             self._keys_looked_at[row.pk] = now
-            self._peers.look_for(row)
+            self._looks_at_keys.begin(row)
+
+    async def _look_at_keys(self, row: PeerRow) -> None:
+        if await self._peers.look_for_keys(row):
+            self._is_stale.set()
 
     async def _start(self, row: PeerRow, link: Link, kept: PeerStore) -> None:
         kept.begin(link.exchange)

@@ -51,6 +51,8 @@ CHANGED = "peers.changed"
 """The control message for changed rows of peers."""
 RESTART = "peers.restart"
 """The control message to restart the stub of a peer."""
+DIAL = "peers.dial"
+"""The control message to dial the node of a peer at once: it has come to another worker."""
 _LATELY = timedelta(seconds=30)
 LOOKS_EVERY, LOOKS_AGAIN_EVERY = timedelta(hours=1), timedelta(minutes=5)
 Place = tuple[str, frozenset[str], str]
@@ -481,6 +483,11 @@ def restart(peer: Peer) -> str:
         return f"{peer.domain}: its stub does not run: {peer.get_decision_display()}."
     post(RESTART, domain=peer.domain)
     return ""
+
+
+def dial(domain: str) -> None:
+    """Have the node of a peer dialled by the worker that serves it."""
+    post(DIAL, domain=domain)
 
 
 def look_again(peer: Peer) -> None:

@@ -39,6 +39,7 @@ from msgnode.connectors.registries import Registries
 from msgnode.core.addresses import home_domain
 from msgnode.devices.mqtt.topics import TOPICS_CHANGED
 from msgnode.federation.store import CHANGED as PEERS_CHANGED
+from msgnode.federation.store import DIAL as PEERS_DIAL
 from msgnode.federation.store import RESTART as PEERS_RESTART
 from msgnode.identity.identify_timeout import IdentifyTimeout
 from msgnode.identity.provider.backend import EmbeddedProvider
@@ -676,7 +677,9 @@ def _control(
         cluster.orders,
     )
     handlers: dict[str, Handler] = {
-        **dict.fromkeys((PEERS_CHANGED, PEERS_RESTART, TOPICS_CHANGED, LEFT), _passed_over),
+        **dict.fromkeys(
+            (PEERS_CHANGED, PEERS_DIAL, PEERS_RESTART, TOPICS_CHANGED, LEFT), _passed_over
+        ),
         **orders.handlers(),
     }
     for room in rooms:

@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from websockets.asyncio.server import serve
 
 from msgnode.core.faults import FAULTS
 from msgnode.federation import link_protocol as protocol
@@ -233,6 +236,36 @@ async def test_a_link_that_ends_as_soon_as_it_is_open_is_dialled_after_longer_an
         pauses.append(a.wire._pause_after(LinkFault(1006, "")))
     assert pauses[0] <= 0.1
     assert pauses[-1] > 2.0
+
+
+async def test_a_node_that_is_away_is_met_soon_after_its_return_however_long_it_was_away() -> None:
+    """Nor does a refusal then find the pauses long already."""
+    a, _ = ends()
+    absences = [a.wire._pause_after(LinkFault(protocol.ABSENT, "")) for _ in range(20)]
+    assert 1.0 <= max(absences) <= 2.0
+    refusals = [a.wire._pause_after(LinkFault(protocol.BAD_PROOF, "")) for _ in range(8)]
+    assert refusals[0] <= 0.1
+    assert refusals[-1] > 2.0
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(502, protocol.ABSENT), (503, protocol.ABSENT), (426, protocol.NOT_ALLOWED)],
+)
+async def test_a_proxy_that_does_not_reach_the_node_refuses_nothing(status: int, code: int) -> None:
+    def answer(connection: Any, request: Any) -> Any:
+        return connection.respond(status, "")
+
+    async def never(_: Any) -> None:
+        raise AssertionError("it was accepted")
+
+    a, _ = ends()
+    a.wire.own = replace(a.wire.own, networks=[ipaddress.ip_network("127.0.0.0/8")])
+    async with serve(never, "127.0.0.1", 0, process_request=answer) as server:
+        a.wire.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        fault = await a.wire.dial()
+    assert fault.code == code
+    assert f"answered {status}" in str(fault)
 
 
 async def test_a_message_at_which_the_node_fails_takes_no_other_of_its_batch_along() -> None:
