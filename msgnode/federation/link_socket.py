@@ -396,7 +396,7 @@ class LinkEndpoint:
             await link.run(connection.received)
         finally:
             self._unproved.pop(connection, None)
-            connection.lost(LinkFault(1006, ""))
+            connection.lost(LinkFault(protocol.ABSENT, ""))
 
 
 def keys_of_this_node() -> list[OwnKey]:
