@@ -25,6 +25,10 @@ STREAMS = "http://etherx.jabber.org/streams"
 MAX_DEPTH, MAX_ATTRIBUTES, MAX_ELEMENTS = 20, 50, 2_000
 MAX_STANZA_BYTES = 1024 * 1024
 """Of what comes; the server passes on less."""
+RENEWED_BYTES = 1024 * 1024
+"""After so many a parser is replaced: expat keeps each name of an element or attribute, and users
+there may think of any number.
+"""
 MAX_SENT_BYTES = 256 * 1024
 """Of a stanza that is sent: a server ends the stream for 512 KiB, and a client may answer half."""
 
@@ -93,28 +97,55 @@ class StanzaParser:
         self._depth = self._elements = 0
         self._fed = self._stanza_began = 0
         self._is_over = False
-        self._parser = self._new_parser()
+        self._prefixes: list[tuple[str | None, str | None]] = []  # of the stream's own element
+        self._parser = expat.ParserCreate(namespace_separator=" ")
+        self._handle(self._parser)
 
-    def _new_parser(self) -> expat.XMLParserType:
-        parser = expat.ParserCreate(namespace_separator=" ")
+    def _handle(self, parser: expat.XMLParserType) -> None:
         parser.buffer_text = True
+        parser.StartNamespaceDeclHandler = self._declare
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._text
         parser.StartDoctypeDeclHandler = self._doctype
-        return parser
 
     def feed(self, data: bytes) -> None:
         """Parse a piece. Raises Lost for what is no stream, is beyond a limit, or ends it."""
+        if self._fed > RENEWED_BYTES:
+            end = data.rfind(b">") + 1
+            self._parse(data[:end])
+            if self._depth == 1 and self._parser.CurrentByteIndex == self._fed:
+                self._renew()
+            data = data[end:]
+        self._parse(data)
+        if self._is_over:
+            raise Lost("the server has ended the stream")
+        if self._fed - self._stanza_began > MAX_STANZA_BYTES:
+            raise Lost(f"the server sent a stanza of more than {MAX_STANZA_BYTES:,} bytes")
+
+    def _parse(self, data: bytes) -> None:
         self._fed += len(data)
         try:
             self._parser.Parse(data, False)
         except expat.ExpatError as error:
             raise Lost(f"the server sent what is no XML: {error}") from None
-        if self._is_over:
-            raise Lost("the server has ended the stream")
-        if self._fed - self._stanza_began > MAX_STANZA_BYTES:
-            raise Lost(f"the server sent a stanza of more than {MAX_STANZA_BYTES:,} bytes")
+
+    def _renew(self) -> None:
+        """Go on with another parser, between two stanzas."""
+        names = "".join(
+            f" xmlns{f':{prefix}' if prefix else ''}={quoteattr(uri or '')}"
+            for prefix, uri in self._prefixes
+        )
+        ours = next(prefix for prefix, uri in self._prefixes if uri == STREAMS)
+        begin = f"<{f'{ours}:' if ours else ''}stream{names}>".encode()
+        parser = expat.ParserCreate(namespace_separator=" ")
+        parser.Parse(begin, False)
+        self._handle(parser)
+        self._parser, self._fed, self._stanza_began = parser, len(begin), len(begin)
+
+    def _declare(self, prefix: str | None, uri: str | None) -> None:
+        if not self._depth:
+            self._prefixes.append((prefix, uri))
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self._depth += 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import random
 import time
 import tracemalloc
@@ -19,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msgnode.core.errors import BadMessage
-from msgnode.legacy import address_pool, xmpp, xmpp_rooms, xmpp_unacknowledged
+from msgnode.legacy import address_pool, xmpp, xmpp_rooms, xmpp_stream, xmpp_unacknowledged
 from msgnode.legacy import link as links
 from msgnode.legacy.network import Lost, named_address
 from msgnode.legacy.xmpp_addresses import XmppAddresses, escaped, prepared, unescaped
@@ -651,6 +652,55 @@ def test_a_stream_in_pieces_of_one_byte_is_the_same_stream() -> None:
     assert told[0] == "7"
     assert [each.local_name for each in told[1:]] == ["iq", "message"]
     assert told[2].children[0].text == "\u00e4"
+
+
+STREAM = (
+    b"<?xml version='1.0'?><stream:stream xmlns='jabber:component:accept' id='7' "
+    b"xmlns:stream='http://etherx.jabber.org/streams' xmlns:x='urn:x'>"
+)
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 100, 4_096])
+def test_a_parser_that_is_replaced_loses_nothing_wherever_a_read_ends(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(xmpp_stream, "RENEWED_BYTES", 100)
+    told: list[Element] = []
+    parser = StanzaParser(lambda _: None, told.append)
+    first = parser._parser
+    stanzas = [
+        f"<message id='{n}>' to='a'><body>{n} &gt; {'ä' * (n % 9)}</body><x:y/></message> <iq/>"
+        for n in range(50)
+    ]
+    text = STREAM + "".join(stanzas).encode()
+    for start in range(0, len(text), size):
+        parser.feed(text[start : start + size])
+    assert parser._parser is not first or size > len(text)
+    bodies = [each for each in told if each.local_name == "message"]
+    assert len(told) == 2 * len(bodies)
+    assert [each.get("id") for each in bodies] == [f"{n}>" for n in range(50)]
+    names = {tuple(child.name for child in each.children) for each in bodies}
+    assert names == {("jabber:component:accept body", "urn:x y")}
+    assert bodies[8].children[0].text == f"8 > {'ä' * 8}"
+    with pytest.raises(Lost, match="ended the stream"):
+        parser.feed(b"</stream:stream>")
+
+
+@pytest.mark.parametrize("name", [b'n%x=""', b'xmlns:n%x="u"'])
+def test_names_that_users_there_think_of_are_not_kept(
+    monkeypatch: pytest.MonkeyPatch, name: bytes
+) -> None:
+    monkeypatch.setattr(xmpp_stream, "RENEWED_BYTES", 50_000)
+    parser, numbers = StanzaParser(lambda _: None, lambda _: None), itertools.count()
+    parser.feed(STREAM)
+    tracemalloc.start()
+    for _ in range(200):
+        some = [b"<a %b/>" % b" ".join(name % next(numbers) for _ in range(40)) for _ in range(20)]
+        parser.feed(b"<message>%b</message>" % b"".join(some))
+    gc.collect()
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 3_000_000, f"{next(numbers)} names"
 
 
 async def test_an_idle_network_keeps_nobody_busy() -> None:
