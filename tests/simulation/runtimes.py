@@ -95,7 +95,8 @@ class Socket:
         self.code, self.reason = 0, ""
         self._to, self._back = Wire(world, DELAY), Wire(world, DELAY)
         self._unread: deque[bytes] = deque()
-        self._arrived: deque[Callable[[], object]] = deque()  # not read by the runtime yet
+        self._arrived: deque[tuple[float, Callable[[], object]]] = deque()  # not read yet
+        self.arrived_at = 0.0  # what is read now
         self._is_closing = False
         self._is_reading = True
         self._connection: Connection | None = None
@@ -115,13 +116,14 @@ class Socket:
     def read_on(self) -> None:
         """Read what has arrived, or lose it if the socket has ended."""
         arrived, self._arrived = self._arrived, deque()
-        for each in arrived:
+        for self.arrived_at, each in arrived:
             each()
 
     def _arrives(self, what: Callable[[], object]) -> None:
         if self.is_open and not self.runtime.is_reading:
-            self._arrived.append(what)
+            self._arrived.append((self.world.now, what))
         else:
+            self.arrived_at = self.world.now
             what()
 
     def _take(self, frame: bytes) -> None:
@@ -593,7 +595,8 @@ class Runtime:
                                    f", and {site.domain} lets nothing pass")  # fmt: skip
         key = repr(sent.by), sent.session, sent.to
         last, over = self._delivered.get(key, (0, socket))
-        is_unordered = over is not socket and over.is_open  # nobody orders what two networks carry
+        # Nobody orders what has come over two sockets and was read later.
+        is_unordered = over is not socket and (over.is_open or over.closed_at >= socket.arrived_at)
         if sent.is_abroad and self.site.network.by_stubs:
             is_unordered = True  # the stub of each node is a way of its own
         if sent.number < last and not is_unordered:
