@@ -146,7 +146,9 @@ class Network:
 
 
 class End:
-    """One end of a socket between two nodes."""
+    """One end of a socket between two nodes; what is written is under way at once."""
+
+    unsent_bytes = 0
 
     def __init__(self, worker: WorkerProcess, wire: Wire) -> None:
         assert worker.machine is not None
@@ -245,6 +247,9 @@ class Dialled(End):
     def send_data(self) -> None:
         """It was sent."""
 
+    def get_write_buffer_size(self) -> int:
+        return self.unsent_bytes
+
     async def recv(self, decode: bool = True) -> Any:
         frame = await self.next()
         if frame is None:
@@ -291,9 +296,6 @@ class OfStub(Dialled):
         answer = lambda _: pong.done() or pong.set_result(0.0)  # noqa: E731
         self._tell(lambda other: other._tell(answer))
         return pong
-
-    def get_write_buffer_size(self) -> int:
-        return 0
 
     async def close(self, code: int, reason: str) -> None:
         self._is_left = True
