@@ -31,6 +31,11 @@ VALID_SECONDS = 7 * 24 * 3600.0
 MAX_DOCUMENT = 16_384
 MAX_KEYS = 16
 
+_UNREADABLE = (
+    *(ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError),
+)
+"""What reading a document can raise, whatever stands in it."""
+
 Keys = Mapping[str, Mapping[str, Any]]
 """The keys of a peer that count, by their id: `x`, and since when (`since`)."""
 
@@ -102,15 +107,15 @@ def read_document(content: bytes, domain: str, now: float) -> FoundNode:
         said = msgspec.json.decode(content, type=dict[str, Any])
         signatures = said.pop("signatures", {})
         found = {str(key["kid"]): str(key["x"]) for key in said["keys"]}
-        until, versions = float(said["valid_until"]), set(said["versions"])
+        until, versions = float(said["valid_until"]), _numbers(said["versions"])
         signed = _signed(said)
         signers = {kid for kid, x in found.items() if is_by(x, signed, signatures.get(kid))}
         is_whole = all(kid == _kid(base64url.decode(x)) for kid, x in found.items())
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except _UNREADABLE as error:
         raise BadNode(f"it cannot be read: {type(error).__name__} {str(error)[:80]}") from None
     if said.get("domain") != domain:
-        raise BadNode(f"it is of {str(said.get('domain'))[:80]}")
-    if until < now:
+        raise BadNode(f"it is of {str(said.get('domain'))[:80]!r}")
+    if not until >= now:
         raise BadNode("it was valid until an earlier time: one of the clocks is wrong, or it is")
     if not is_whole or not 0 < len(found) <= MAX_KEYS or not signers:
         raise BadNode("its keys are not as they should be, or none of them has signed it")
@@ -143,6 +148,10 @@ def is_by(x: str, content: bytes, signature: object) -> bool:
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+def _numbers(versions: Iterable[object]) -> set[int]:
+    return {each for each in versions if isinstance(each, int)}
 
 
 def _signed(rest: Mapping[str, Any]) -> bytes:
