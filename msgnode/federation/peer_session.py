@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from msgnode.core import messages
 from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import NodeError
+from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Identity, Origin, Speaker
 from msgnode.core.messages import Message
 from msgnode.sessions.frame_connection import (
@@ -51,7 +52,10 @@ class PeerOutlet(AnsweringLink):
         """Pass a frame to whoever serves the peer, except for answers to the node's own frames."""
         if (self._waiting or self.refusals is not None) and self._is_taken(frame):
             return
-        self.on_frame(frame)
+        try:
+            self.on_frame(frame)
+        except Exception as error:  # else the session ends, which has the messages of all others
+            FAULTS.note("peer", error)
 
     def close(self, code: int, reason: str) -> None:
         """Note the code with which the node has ended the session."""

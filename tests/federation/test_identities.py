@@ -130,6 +130,21 @@ def test_case_44_nor_does_one_that_somebody_here_has_shown_to_the_peer(issuer: I
         stage.says(identity=body)
 
 
+def test_a_message_at_which_the_node_fails_is_no_end_of_the_session_of_a_peer() -> None:
+    outlet, passed = PeerOutlet(), []
+
+    def pass_on(frame: bytes) -> None:
+        if frame == b"2":
+            raise ValueError("a message that the node fails at")
+        passed.append(frame)
+
+    outlet.on_frame = pass_on
+    for frame in (b"1", b"2", b"3"):
+        outlet.write(frame)
+    assert passed == [b"1", b"3"]
+    assert outlet.closed is None
+
+
 async def test_case_71_whose_a_message_is_counts_too_if_it_had_to_wait() -> None:
     heard: list[tuple[bytes, Identity | None]] = []
     speakers: list[Speaker] = []
