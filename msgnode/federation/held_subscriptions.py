@@ -29,6 +29,7 @@ import msgspec
 from msgnode.core.back_off import BackOff
 from msgnode.core.errors import BadMessage
 from msgnode.core.messages import Message
+from msgnode.sandbox import pipe
 from msgnode.subscriptions import rules
 
 BATCH = 200
@@ -161,7 +162,8 @@ class HeldSubscriptions:
         Subscriptions granted after the loss are not affected.
         """
         self._is_suspect = True
-        self._suspected.update(self.held)
+        if len(self._suspected) < len(self.held):  # all that is suspected is held
+            self._suspected.update(self.held)
 
     def renew(self) -> None:
         """Request everything again, because the session at the peer is new."""
@@ -383,5 +385,5 @@ def _said(response: Message) -> tuple[int, str]:
     except BadMessage:
         return 502, "The answer cannot be read."
     code = body.get("code")
-    text = str(body.get("description") or body.get("desc") or "")[:300]
+    text = pipe.shown(str(body.get("description") or body.get("desc") or ""))
     return (code if isinstance(code, int) and 100 <= code < 600 else 502), text

@@ -200,6 +200,43 @@ def test_a_peer_that_says_again_and_again_that_it_lost_something_is_asked_once_a
     assert len(place.asked) <= 13
 
 
+def test_what_is_held_is_gone_through_once_however_often_something_was_lost(place: Place) -> None:
+    class Held(dict[str, None]):
+        gone_through = 0
+
+        def keys(self) -> Any:  # what `update` of a set or a dict takes of it
+            self.gone_through += 1
+            return super().keys()
+
+        def __iter__(self) -> Any:
+            self.gone_through += 1
+            return super().__iter__()
+
+    place.held.want(changes(1, 2))
+    place.say()
+    place.held.suspect()
+    place.held.pump()  # is asked again, which may be done once in a second
+    place.say()
+    place.held.held = held = Held(place.held.held)
+    for _ in range(100):
+        place.held.suspect()
+    assert held.gone_through == 1
+    place.held.leave(changes(1))
+    place.say()
+    place.held.want(changes(3))
+    place.say()
+    place.held.suspect()
+    assert held.gone_through == 2
+    assert place.held._suspected == set(changes(2, 3))
+
+
+def test_why_a_peer_refuses_is_told_in_words_that_every_database_stores(place: Place) -> None:
+    place.held.want(changes(1))
+    place.say(403, body={"code": 403, "description": "no\0\n" + "x" * 9_999})
+    assert place.answers[0].description.startswith("no  x")
+    assert len(place.answers[0].description) <= 300
+
+
 def test_what_is_granted_after_a_loss_has_lost_nothing(place: Place) -> None:
     place.held.want(changes(1))
     place.say()
