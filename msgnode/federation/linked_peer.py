@@ -327,7 +327,7 @@ class LinkedPeer(PeerLink):
         if message.is_response and self.subscriptions.take(message):
             self.exchange.moved()
             self._set_timer()
-        elif message.recipients[0] == self._sm and message.type in ("subscribe", "unsubscribe"):
+        elif message.recipients == (self._sm,) and message.type in ("subscribe", "unsubscribe"):
             self._subscribed(message)
         elif (why := self._taken_in(message, self.peer.vouches)) and class_of(
             message

@@ -205,6 +205,22 @@ async def test_case_71_that_the_other_node_marks_a_sender_as_verified_counts_for
         assert carried["body"] == {"value": 1}
 
 
+async def test_a_subscription_that_names_others_beside_the_manager_is_no_way_around_the_rules() -> (
+    None
+):
+    async with both() as pair:
+        pair.link.trust(pair.keys)
+        pair.join()
+        await pair.way("link")
+        to = [f"domain://msg-node.{A}/sm", f"domain://msg-node.{A}/address-allocation"]
+        head = {"id": 7, "type": "subscribe", "from": f"runtime://{B}/mn-1/sm", "to": to}
+        body = {"resources": [f"comm://{A}/1/changes"]}
+        pair.there.wire.send(json.dumps({**head, "body": body}).encode())
+        await pair.one.until(lambda: pair.there.heard)
+        assert json.loads(pair.there.heard[0])["body"]["code"] == 403
+        assert not [each for each in pair.one.node.said if each["id"] == 7]
+
+
 async def test_a_message_that_the_other_node_cannot_take_is_answered() -> None:
     async with both() as pair:
         pair.link.trust(pair.keys)
