@@ -31,7 +31,7 @@ from msgnode.bus.ports import Listener
 from msgnode.core import messages
 from msgnode.core.back_off import BackOff
 from msgnode.core.envelope import InvalidFrame
-from msgnode.core.errors import NodeError, Unavailable
+from msgnode.core.errors import BadMessage, NodeError, Unavailable
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Identity
 from msgnode.core.messages import Message
@@ -314,7 +314,10 @@ class LegacyLink:
             else:
                 self._asked[message.id_key] = asked._replace(until=time.monotonic() + ASK_SECONDS)
                 self._asked.move_to_end(message.id_key)
-            body = message.fields()
+            try:
+                body = message.fields()
+            except BadMessage:
+                body = {"code": 502, "description": "The answer cannot be read."}
             code = body.get("code")
             asked.said(code if isinstance(code, int) else 200, body)
             self.wake()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import json
 import random
 import time
 import tracemalloc
@@ -19,6 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from msgnode.core import messages
 from msgnode.core.errors import BadMessage
 from msgnode.legacy import address_pool, xmpp, xmpp_rooms, xmpp_stream, xmpp_unacknowledged
 from msgnode.legacy import link as links
@@ -652,6 +654,17 @@ def test_a_stream_in_pieces_of_one_byte_is_the_same_stream() -> None:
     assert told[0] == "7"
     assert [each.local_name for each in told[1:]] == ["iq", "message"]
     assert told[2].children[0].text == "\u00e4"
+
+
+async def test_an_answer_that_cannot_be_read_is_one_all_the_same() -> None:
+    async with linked() as each:
+        each.node.codes[OURS] = None
+        each.server.message("hello Alice", id="m1")
+        (told,) = await each.until(each.created)
+        reply = messages.reply(messages.parse(json.dumps(told).encode()), {"code": 1})
+        each.node.outlet.write(reply.replace(b'"code":1', b'"code":1e999'))
+        refusal = await each.server.expect("message")
+    assert (refusal.get("type"), refusal.get("id")) == ("error", "m1")
 
 
 STREAM = (
