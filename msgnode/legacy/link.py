@@ -43,7 +43,7 @@ from msgnode.federation.queue import MessageClass, PeerQueue, class_of
 from msgnode.federation.states import CONNECTING, LIVE, STOPPED, WAITING
 from msgnode.sessions.frame_connection import is_final
 
-from .network import Answered, Conflicted, Here, LegacyNetwork, Lost, NotAdmitted
+from .network import Answered, Conflicted, Here, LegacyNetwork, Lost, NotAdmitted, shown
 
 REFUSED = "refused"
 REFUSED_ALARM = "legacy-refused"
@@ -479,8 +479,9 @@ class LegacyLink:
 
     def refused(self, why: str) -> None:
         """Count something of the network that is not carried."""
+        why = shown(why)
         self.exchange.refused_here(why)
-        self.last_error = f"refused: {why}"[:300]
+        self.last_error = f"refused: {why}"
 
     def keep(self, kind: str, here: str, there: str, is_kept: bool = True) -> None:
         """Have something known to the worker that serves the network next, or no longer."""

@@ -38,6 +38,7 @@ from .network import (
     NotAdmitted,
     NotSupported,
     TooLarge,
+    shown,
 )
 from .parties import Parties, written_in
 
@@ -298,7 +299,7 @@ class ScriptNetwork:
         """Whether somebody there may write to, or call, a name of ours. Raises NodeError."""
         home = "" if addresses.fault(sender) else addresses.parse(sender).home
         if home != self._settings.domain:
-            told = f"Somebody there says that he is {sender[:200]}"
+            told = f"Somebody there says that he is {shown(sender)}"
             self._here.refused(told)
             self._here.raise_alarm(POSING_ALARM, f"{told}, which is none of the network's.")
             raise Forbidden(f"{sender[:200]} is no address of {self._settings.domain}.")

@@ -667,6 +667,14 @@ async def test_an_answer_that_cannot_be_read_is_one_all_the_same() -> None:
     assert (refusal.get("type"), refusal.get("id")) == ("error", "m1")
 
 
+async def test_what_is_refused_is_told_in_words_that_every_database_stores() -> None:
+    async with linked() as each:
+        each.link.refused("a\0b\ud800" + "x" * 9_999)
+        assert each.link.last_error.startswith("refused: a b x")
+        assert len(each.link.last_error) <= 300
+        assert each.link.exchange.into.error.isprintable()
+
+
 STREAM = (
     b"<?xml version='1.0'?><stream:stream xmlns='jabber:component:accept' id='7' "
     b"xmlns:stream='http://etherx.jabber.org/streams' xmlns:x='urn:x'>"
