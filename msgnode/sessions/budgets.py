@@ -132,7 +132,8 @@ class QueueBudget:
     def _make_room(self, queue: Queue, size: int) -> bool:
         """Free room at the cost of the largest holder; False if that is the queue's own."""
         while self.bytes + size > self._total:
-            largest = max(self._holders.values(), key=lambda each: each.bytes, default=None)
+            able = (each for each in self._holders.values() if each.queues)
+            largest = max(able, key=lambda each: each.bytes, default=None)
             if largest is None:
                 return False
             if largest.name in queue.holders:

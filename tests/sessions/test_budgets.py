@@ -63,6 +63,31 @@ def test_where_the_node_is_full_who_holds_most_makes_room() -> None:
     assert queues.budget.bytes <= 10_000
 
 
+class UnderWay:
+    """A queue of what cannot be given up yet, such as the keys of requests under way."""
+
+    def __init__(self, *holders: str) -> None:
+        self.holders, self.waiting_bytes = holders, 0
+
+    def give_up(self) -> None:
+        """Nothing of it can be."""
+
+    def take(self, budget: QueueBudget, size: int) -> bool:
+        is_taken = budget.take(self, size)
+        self.waiting_bytes += size * is_taken
+        return is_taken
+
+
+def test_what_cannot_be_given_up_leaves_others_without_room_and_keeps_nobody_busy() -> None:
+    queues = Queues(10_000, 10_000)
+    assert UnderWay(*MINE).take(queues.budget, 6_000)
+    waits = queues.make(*THEIRS)
+    assert put(waits, 30) == 30
+    assert UnderWay("source 192.0.2.3").take(queues.budget, 2_000), "others can make room"
+    assert waits.waiting_bytes == 0
+    assert not UnderWay("source 192.0.2.4").take(queues.budget, 5_000)
+
+
 def test_what_has_left_or_is_charged_to_another_leaves_room() -> None:
     queues = Queues(1_000, 100_000)
     outbox = queues.make(*MINE)
