@@ -80,3 +80,15 @@ def fault_of(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "nested too deeply"
     return str(error) if isinstance(error, UnfitDocument) else f"not JSON: {error}"
+
+
+def storable(value: Any) -> Any:
+    """A JSON value as PostgreSQL stores it: U+FFFD stands in place of each NUL.
+
+    >>> storable({"said": ["a\\0b", 1]})
+    {'said': ['a\ufffdb', 1]}
+    """
+    text = encode(value).decode()
+    if "\\u0000" not in text:
+        return value
+    return decode(_NUL.sub(lambda found: found[0].removesuffix("\\u0000") + "\\ufffd", text))

@@ -29,6 +29,7 @@ from django.db.models import Count, Sum
 from django.db.models.functions import Length
 from django.utils import timezone
 
+from msgnode.core import json_text
 from msgnode.core.errors import Conflict, TooMany
 from msgnode.identity.encryption import decrypt, encrypt
 from msgnode.models import Connector, ConnectorScript, ConnectorSecret, Issuer, KeptEntry
@@ -338,8 +339,9 @@ def note_state(pk: int, state: str, error: str) -> None:
 
 
 def note_figures(pk: int, figures: dict[str, Any]) -> None:
-    """Store its calls of the last seconds."""
-    Connector.objects.filter(pk=pk).update(figures=figures, figures_at=timezone.now())
+    """Store its calls of the last seconds, whatever those who call have written."""
+    told = json_text.storable(figures)
+    Connector.objects.filter(pk=pk).update(figures=told, figures_at=timezone.now())
 
 
 def take_back(row: ConnectorRow, digest: str) -> None:

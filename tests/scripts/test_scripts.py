@@ -243,6 +243,15 @@ async def test_a_worker_forgets_what_calls_said_of_a_person_when_it_is_told_so()
         assert await ask(one.port, {"user": "user://localhost/bob"}) == 1
 
 
+async def test_what_somebody_has_asked_is_shown_in_a_form_that_every_database_stores() -> None:
+    async with place(ECHO) as one:
+        await ask(one.port, {"user": "a\0b\\u0000", "\0": "\\\0\0"})
+        await one.scripts._note_figures()
+        figures = (await sync_to_async(one.row)()).figures
+    argument = figures["recorded"][0]["argument"]
+    assert argument == {"user": "a\ufffdb\\u0000", "\ufffd": "\\\ufffd\ufffd"}
+
+
 async def test_one_who_floods_a_script_that_does_not_answer_gets_429_and_delays_nobody_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
