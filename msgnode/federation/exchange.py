@@ -29,7 +29,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from msgnode.core import addresses, messages
 from msgnode.core.envelope import InvalidFrame
@@ -47,7 +50,7 @@ from msgnode.sessions.frame_connection import is_final
 
 from . import crossing
 from .held_subscriptions import HeldSubscriptions
-from .queue import MessageClass, PeerQueue, Waiting, class_of
+from .queue import REQUEST, STORED, PeerQueue, Waiting, class_of
 
 ASKED_SECONDS = 600.0
 MAX_ASKED = 20_000
@@ -66,7 +69,7 @@ class NotCarried(Exception):
     """A message of the peer is refused; the text says why."""
 
 
-class Asked(NamedTuple):
+class Asked(msgspec.Struct, frozen=True, gc=False):
     """A request that was sent, when, and its number in the queue's numbering."""
 
     one: Waiting
@@ -205,7 +208,9 @@ class PeerExchange:
         """Requests sent so long ago without a response, by number, with the seconds since."""
         now = self._clock()
         first = islice(self._asked.values(), at_most)
-        return {number: (one, now - at) for one, at, number in first if now - at >= seconds}
+        return {
+            each.number: (each.one, now - each.at) for each in first if now - each.at >= seconds
+        }
 
     # --- to the peer ------------------------------------------------------------------------------
 
@@ -216,7 +221,7 @@ class PeerExchange:
             self._refuse(message, Forbidden(f"{fault}."))
             return
         store, key = self._store, ""
-        if store is not None and class_of(message) is MessageClass.STORED:
+        if store is not None and class_of(message) is STORED:
             key = store.keep(message)
             if not key:
                 self.counters.full += 1
@@ -254,21 +259,21 @@ class PeerExchange:
         one = self.queue.take(untried=self._is_trying())
         if one is None:
             return None
-        if one.class_ in (MessageClass.REQUEST, MessageClass.STORED):
+        if one.class_ is REQUEST or one.class_ is STORED:
             self._await_response(one)
         self._note_sent(one.message)
         return one.message
 
     def at_once(self, message: Message) -> bytes | None:
         """A message in its form for the link, if it need not be queued; it counts as sent."""
-        class_ = class_of(message)
-        must_wait = self.queue or class_ is MessageClass.STORED
-        if must_wait or crossing.outgoing_fault(message, self._own):
+        class_, queue = class_of(message), self.queue
+        # what waits has bytes, and to ask for them calls nothing
+        if queue.bytes or class_ is STORED or crossing.outgoing_fault(message, self._own):
             return None
-        if class_ is MessageClass.REQUEST:
-            self._await_response(self.queue.waiting(message, class_))
+        if class_ is REQUEST:
+            self._await_response(queue.waiting(message, class_))
         self._note_sent(message)
-        return crossing.outgoing(message, by_link=True)
+        return message.frame if message.is_unmarked else crossing.outgoing(message, by_link=True)
 
     def _await_response(self, one: Waiting) -> None:
         """Remember a request that is sent."""
@@ -278,11 +283,13 @@ class PeerExchange:
             self._done(before.one.key)  # of two with the same id only one is answered
         now = self._clock()
         asked = self._asked[key] = Asked(one, now, self.queue.number())
-        self._given_up.discard(key)
+        if self._given_up:
+            self._given_up.discard(key)
         if not (self._answers_all or one.key):
             until = max(one.since + SILENT_SECONDS, now + LEAST_SILENT_SECONDS)
             heappush(self._silent, (until, asked.number, key))
-        self._again.pop(key, None)
+        if self._again:
+            self._again.pop(key, None)
         if one.attempts:
             self._suspect = key
         if len(self._asked) > MAX_ASKED:
@@ -351,10 +358,10 @@ class PeerExchange:
         stored = [(key, each) for key, each in self._asked.items() if each.one.key]
         self._again = {key: row for key, row in self._again.items() if self.queue.stored(row)}
         back: list[Waiting] = []
-        for key, (one, at, _) in stored:
+        for key, asked in stored:
             del self._asked[key]
-            now = self._clock()
-            again = one._replace(attempts=one.attempts + (now - at < SOON), since=now)
+            one, now = asked.one, self._clock()
+            again = replace(one, attempts=one.attempts + (now - asked.at < SOON), since=now)
             if again.attempts >= ATTEMPTS:
                 self._set_aside(again, text)
                 self._refuse(one.message, BadGateway(f"It was tried {ATTEMPTS} times. {text}"))
@@ -387,7 +394,8 @@ class PeerExchange:
 
     def _forget_first(self, why: str) -> None:
         """Drop the oldest sent request, and answer it."""
-        key, (one, _, _) = self._asked.popitem(last=False)
+        key, asked = self._asked.popitem(last=False)
+        one = asked.one
         self._note_answered()
         if key in self._given_up:
             self._given_up.discard(key)
@@ -430,14 +438,14 @@ class PeerExchange:
 
     def _refuse(self, message: Message, error: NodeError) -> None:
         self.out.failed(f"{error.code} {error.description}")
-        if class_of(message) in (MessageClass.REQUEST, MessageClass.STORED):
+        if class_of(message) in (REQUEST, STORED):
             self._respond(message, messages.error_body(error))
 
     def _say_stored(self, message: Message) -> None:
         self._respond(message, {"code": 100, "description": "Stored, and sent later."})
 
     def _respond(self, message: Message, body: dict[str, Any]) -> None:
-        if self._store is not None and class_of(message) is MessageClass.STORED:
+        if self._store is not None and class_of(message) is STORED:
             self._store.answering(message)
         self._answer(messages.reply(message, body))
 
@@ -486,7 +494,7 @@ class PeerExchange:
         if one.key and self._store is not None:
             self._store.answering(one.message)
         if asked is not None and not is_final(response):
-            self._asked[key] = asked._replace(number=self.queue.number())  # it has been heard of
+            self._asked[key] = replace(asked, number=self.queue.number())  # it has been heard of
         if is_final(response):
             if asked is None:
                 self.queue.take_stored(one.key)

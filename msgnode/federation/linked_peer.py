@@ -38,7 +38,7 @@ from .link_protocol import LEAVES, LinkFault
 from .link_socket import OwnNode
 from .link_wire import Wire
 from .peer import PeerLink
-from .queue import MessageClass, class_of
+from .queue import REQUEST, class_of
 from .states import (
     CONNECTING,
     DISCONNECTED,
@@ -226,10 +226,13 @@ class LinkedPeer(PeerLink):
     def _pass_on(self, message: Message) -> None:
         wire = self.wire
         is_passable = self._is_by_link and wire.is_open and wire.outbox.has_room
-        if is_passable and (frame := self.exchange.at_once(message)):
-            self._send(frame)
-        else:
+        frame = self.exchange.at_once(message) if is_passable else None
+        if frame is None:
             super()._pass_on(message)
+        elif len(frame) <= wire.largest:
+            wire.send(frame)
+        else:
+            self._send(frame)
 
     def _pump(self) -> None:
         """Pass queued messages on, as far as they are accepted."""
@@ -329,9 +332,7 @@ class LinkedPeer(PeerLink):
             self._set_timer()
         elif message.recipients == (self._sm,) and message.type in ("subscribe", "unsubscribe"):
             self._subscribed(message)
-        elif (why := self._taken_in(message, self.peer.vouches)) and class_of(
-            message
-        ) is MessageClass.REQUEST:
+        elif (why := self._taken_in(message, self.peer.vouches)) and class_of(message) is REQUEST:
             self._post(messages.reply(message, messages.error_body(Forbidden(f"{why}."))))
 
     def _subscribed(self, message: Message) -> None:

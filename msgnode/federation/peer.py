@@ -531,10 +531,12 @@ class PeerLink:
         if message.recipients[0].startswith(self.peer.stub_url):
             self._told(message)
             return
-        if (kept := self.subscriptions.kept(message)) is None:
-            self._session.say(messages.reply(message, {"code": 200}))
-            return
-        self._pass_on(kept)
+        if message.type == "unsubscribe":
+            if (kept := self.subscriptions.kept(message)) is None:
+                self._session.say(messages.reply(message, {"code": 200}))
+                return
+            message = kept
+        self._pass_on(message)
         if self.exchange.due < self._looks_at:
             self._set_timer()
 

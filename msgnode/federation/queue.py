@@ -19,9 +19,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
 from itertools import islice
-from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from msgnode.core import addresses
+from msgnode.core.bounded_cache import BoundedCache
 from msgnode.core.envelope import EMPTY, RAW_FIELDS
 from msgnode.core.messages import Message
 
@@ -38,25 +41,28 @@ class MessageClass(StrEnum):
     EPHEMERAL = "ephemeral"
 
 
-SECONDS = {
-    MessageClass.REQUEST: 10.0,
-    MessageClass.STORED: 86_400.0,
-    MessageClass.RESPONSE: 15.0,
-    MessageClass.CHANGE: 60.0,
-    MessageClass.EPHEMERAL: 60.0,
-}
+REQUEST, STORED, RESPONSE, CHANGE, EPHEMERAL = MessageClass
+"""By these names, because Python 3.11 takes long to look up a member of an Enum."""
+SECONDS = {REQUEST: 10.0, STORED: 86_400.0, RESPONSE: 15.0, CHANGE: 60.0, EPHEMERAL: 60.0}
 
 
 def class_of(message: Message) -> MessageClass:
     """The class of a message for one recipient."""
     if message.is_response:
-        return MessageClass.RESPONSE
-    to = message.recipients[0]
-    if message.type == "update" and to.endswith(("/status", "/registration")):
-        return MessageClass.EPHEMERAL
-    if message.type == "update" and addresses.is_event(to):
-        return MessageClass.CHANGE
-    return MessageClass.STORED if _is_to_be_stored(message) else MessageClass.REQUEST
+        return RESPONSE
+    class_ = _CLASS_OF_UPDATE[message.recipients[0]] if message.type == "update" else REQUEST
+    if class_ is not REQUEST:
+        return class_
+    return STORED if _is_to_be_stored(message) else REQUEST
+
+
+def _class_of_update(to: str) -> MessageClass:
+    if to.endswith(("/status", "/registration")):
+        return EPHEMERAL
+    return CHANGE if addresses.is_event(to) else REQUEST
+
+
+_CLASS_OF_UPDATE = BoundedCache(_class_of_update, 1024 * 1024, lambda _: 0)
 
 
 def _is_to_be_stored(message: Message) -> bool:
@@ -65,7 +71,7 @@ def _is_to_be_stored(message: Message) -> bool:
     return bytes(RAW_FIELDS.decode(message.body).get("store", EMPTY)) == b"true"
 
 
-class Waiting(NamedTuple):
+class Waiting(msgspec.Struct, frozen=True, gc=False):
     """A queued message; `since` and `until` are times of the queue's clock.
 
     For one that came back to the queue, `since` is then. `key` is that of its row if it is stored;
@@ -102,7 +108,7 @@ class PeerQueue:
         max_messages: int,
         max_bytes: int,
         clock: Callable[[], float] = time.monotonic,
-        stored_seconds: float = SECONDS[MessageClass.STORED],
+        stored_seconds: float = SECONDS[STORED],
     ) -> None:
         self.id = uuid.uuid4().hex
         self.bytes = 0
@@ -111,7 +117,7 @@ class PeerQueue:
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._clock = clock
-        self._seconds = {**SECONDS, MessageClass.STORED: stored_seconds}
+        self._seconds = {**SECONDS, STORED: stored_seconds}
         self._number = 0
         self._waiting: OrderedDict[int, Waiting] = OrderedDict()
         self._ephemeral: OrderedDict[str, int] = OrderedDict()  # address -> number
@@ -135,7 +141,7 @@ class PeerQueue:
         """Queue a message, with the key of its row if it is stored; False if there is no room."""
         class_ = class_of(message)
         one = self.waiting(message, class_, key)
-        if class_ is MessageClass.EPHEMERAL:
+        if class_ is EPHEMERAL:
             before = self._ephemeral.pop(message.recipients[0], 0)
             if before:
                 self._remove(before)
@@ -147,7 +153,7 @@ class PeerQueue:
             self.dropped += 1
             return False
         self._add(one)
-        if class_ is MessageClass.EPHEMERAL:
+        if class_ is EPHEMERAL:
             self._ephemeral[message.recipients[0]] = self._number
         return True
 
@@ -159,7 +165,7 @@ class PeerQueue:
     def put_back(self, message: Message, key: str, age: float, left: float) -> None:
         """Queue a stored message at the end, with the time it has already waited."""
         now = self._clock()
-        self._add(Waiting(message, MessageClass.STORED, now - age, now + left, key))
+        self._add(Waiting(message, STORED, now - age, now + left, key))
 
     def put_first(self, several: Sequence[Waiting]) -> None:
         """Put these at the head of the queue, in this order."""
@@ -218,7 +224,7 @@ class PeerQueue:
         for number in numbers:
             one = self._waiting.get(number)
             if one is not None:
-                self._waiting[number] = one._replace(until=now + self._seconds[one.class_])
+                self._waiting[number] = replace(one, until=now + self._seconds[one.class_])
                 found += 1
         return found
 
@@ -256,7 +262,7 @@ class PeerQueue:
         if not self._waiting:
             self.due = math.inf
         self._stored.pop(one.key, None)
-        if one.class_ is MessageClass.EPHEMERAL:
+        if one.class_ is EPHEMERAL:
             to = one.message.recipients[0]
             if self._ephemeral.get(to) == number:
                 del self._ephemeral[to]
