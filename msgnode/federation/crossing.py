@@ -85,8 +85,9 @@ def vouched_for(message: Message, own: str, peer: str) -> Identity | None:
     """The identity of a sender that a trusted node says it has verified.
 
     Its issuer is that node, and it is of this message alone, so it does not expire. It is nobody of
-    this domain, whose users this node itself knows, and has no name that could be one of theirs; a
-    message with a token of its own is verified by that.
+    this domain, whose users this node itself knows, and has no name that could be one of theirs, or
+    of a third domain, for which that node does not speak; a message with a token of its own is
+    verified by that.
 
     Args:
         message: a message that has come over a link.
@@ -103,12 +104,20 @@ def vouched_for(message: Message, own: str, peer: str) -> Identity | None:
         one = _vouched.decode(said.assertedIdentity)
     except msgspec.DecodeError:
         return None
-    is_ours = own in (one.username.rpartition("@")[2].lower(), addresses.parse(one.userURL).home)
+    _, at, of_name = one.username.rpartition("@")
+    of_name, of_url = of_name.lower(), addresses.parse(one.userURL).home
+    is_ours = own in (of_name, of_url)
     if is_ours or not one.subject or len(bytes(said.assertedIdentity)) > MAX_SAID:
         return None
-    url = one.userURL if "://" in one.userURL else ""
-    name = one.username if "@" in one.username else url or f"{one.subject}@{peer}"
+    url = one.userURL if _is_within(of_url, peer) else ""
+    is_named = at and _is_within(of_name, peer)
+    name = one.username if is_named else url or f"{one.subject}@{peer}"
     return Identity(NODE_ISSUER + peer, f"{one.subject} {one.issuer}", name, peer, url)
+
+
+def _is_within(domain: str, peer: str) -> bool:
+    """Whether a domain is the peer's, or below it."""
+    return domain == peer or domain.endswith(f".{peer}")
 
 
 def incoming_fault(message: Message, own: str, peer: str) -> str:

@@ -136,9 +136,33 @@ def test_case_71_what_a_node_says_of_a_sender_counts_where_it_is_trusted() -> No
     assert crossing.vouched_for(expired, A, B) == Identity(
         "node:b.example", "1 https://idp.test", "1@b.example", B
     ), "a name that may be one of ours does not count, and what is said now does not expire"
+    below = replace(BOB, username="bob@hr.b.example", user_url="")
+    known = crossing.vouched_for(vouched(below), A, B)
+    assert known is not None
+    assert known.username == "bob@hr.b.example"
     untold = crossing.incoming(vouched(v=1))
     assert crossing.vouched_for(untold, A, B) is None
     assert json.loads(untold.frame)["body"] == {"v": 1}
+
+
+@pytest.mark.parametrize(
+    ("username", "url", "name"),
+    [
+        ("eve@c.example", "", "1@b.example"),
+        ("eve@evilb.example", "user://c.example/eve", "1@b.example"),
+        ("bob@b.example@c.example", "user://b.example.c.example/bob", "1@b.example"),
+        ("eve@c.example", "user://b.example/bob", "user://b.example/bob"),
+        ("bob@B.example", "user://c.example/eve", "bob@B.example"),
+    ],
+)
+def test_case_71_a_trusted_node_names_nobody_of_a_third_domain(
+    username: str, url: str, name: str
+) -> None:
+    """Policies know people by their names, whoever says them."""
+    known = crossing.vouched_for(vouched(replace(BOB, username=username, user_url=url)), A, B)
+    assert known is not None
+    assert (known.username, known.issuer) == (name, "node:b.example")
+    assert known.user_url in ("", "user://b.example/bob")
 
 
 @pytest.mark.parametrize(
