@@ -148,18 +148,27 @@ class User(slixmpp.ClientXMPP):
         self.register_handler(Callback("receipts", receipt, self.receipts.append))
         self.add_event_handler("groupchat_message", self.taken.append)
         self.online = asyncio.Event()
-        self._is_leaving = False
+        self._is_leaving = self._comes_back = False
         self.add_event_handler("disconnected", self._come_back)
         self.add_event_handler("session_start", self._begun)
 
     async def _come_back(self, _: Any) -> None:
-        """Connect again, as clients do when the server was away."""
+        """Connect again, as clients do when the server was away.
+
+        One connection at a time, however long it takes to log in: all that this client has share
+        one parser, and the server takes the session from the older one, with what was sent there.
+        """
         self.online.clear()
+        if self._comes_back:
+            return
+        self._comes_back = True
         while not self._is_leaving and not self.online.is_set():
-            self.connect("127.0.0.1", self._port)
+            if not self.is_connected():
+                self.connect("127.0.0.1", self._port)
             with suppress(TimeoutError):
                 async with asyncio.timeout(2.0):
                     await self.online.wait()
+        self._comes_back = False
 
     def _took_jingle(self, iq: Any) -> None:
         iq.reply().send()
