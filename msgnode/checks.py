@@ -23,9 +23,10 @@ W003 encrypted secrets can be read with the keys in the settings (looks at the d
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,6 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import DatabaseError
 
 from msgnode.bus.ports import LEAST_LEASE
-from msgnode.core.networks import not_networks
 from msgnode.identity import sealed_secrets
 from msgnode.sandbox import process
 from msgnode.sessions.session import READER_PATIENCE
@@ -231,7 +231,7 @@ def _federation() -> Iterator[tuple[str, str, str]]:
     elif wraps == "auto" and process.find_deno() and not process.can_wrap():
         hint = "Install bubblewrap and allow user namespaces, or set SANDBOX_BUBBLEWRAP=off."
         yield "W002", "Bubblewrap does not work here: sandboxes lack one layer of isolation.", hint
-    for each in not_networks(settings.FEDERATION_NETWORKS):
+    for each in _not_networks(settings.FEDERATION_NETWORKS):
         text = f"FEDERATION_NETWORKS names {each!r}."
         yield "E022", text, "Networks, such as 10.1.0.0/16, separated by commas."
     numbers = [*settings.PEERS.items(), *settings.SANDBOX.items()]
@@ -270,7 +270,7 @@ def _webhooks() -> Iterator[tuple[str, str, str]]:
     if settings.DEVICE_WEBHOOKS and not settings.DEVICE_HTTP:
         text = "DEVICE_WEBHOOKS is on, but DEVICE_HTTP is off."
         yield "E018", text, "A webhook belongs to a session over HTTP: set DEVICE_HTTP=true too."
-    for each in not_networks(settings.WEBHOOK_NETWORKS):
+    for each in _not_networks(settings.WEBHOOK_NETWORKS):
         text = f"WEBHOOK_NETWORKS names {each!r}."
         yield "E018", text, "Networks, such as 10.1.0.0/16, separated by commas."
 
@@ -284,3 +284,20 @@ def _push() -> Iterator[tuple[str, str, str]]:
     if not settings.PUSH_CONTACT.startswith(("mailto:", "https://")):
         hint = "Set a contact for the push services: mailto:operator@example.org, or https://…"
         yield "E019", f"PUSH_CONTACT is {settings.PUSH_CONTACT!r}.", hint
+
+
+def _not_networks(texts: Iterable[str]) -> list[str]:
+    """Those of the texts that are no networks.
+
+    >>> _not_networks(["10.1.0.0/16", "2001:db8::/32", "10.1.2.3/16", "home"])
+    ['10.1.2.3/16', 'home']
+    """
+    return [each for each in texts if not _is_network(each)]
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        return False
+    return True
