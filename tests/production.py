@@ -12,20 +12,15 @@ import ssl
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import httpx
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-from django.utils import timezone
 from websockets.asyncio.client import connect
 from websockets.typing import Origin
 
+from tests.certificates import certificate
 from tests.client import Client
 from tests.node import ROOT, Node
 from tests.ports import free_port
@@ -35,33 +30,6 @@ REFERER = {"Referer": "https://localhost/"}
 """What a browser says where the proxy has the port of HTTPS."""
 Ports = tuple[int, int, int]
 """Of two workers and of the web process."""
-
-
-def certificate(place: Path) -> None:
-    """A certificate for localhost that signs itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = timezone.now()
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    chain = made.public_bytes(serialization.Encoding.PEM)
-    secret = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    (place / "fullchain.pem").write_bytes(chain)
-    (place / "key.pem").write_bytes(secret)
-    (place / "node.pem").write_bytes(chain + secret)
 
 
 def replaced(file: str, changes: dict[str, str]) -> str:

@@ -21,8 +21,9 @@ from typing import Any
 import pytest
 from websockets.sync.client import connect
 
+from tests.certificates import certificate
 from tests.node import ROOT, Node, free_port
-from tests.production import certificate, nginx_configuration
+from tests.production import nginx_configuration
 from tests.waiting import until
 
 pytestmark = pytest.mark.long

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -30,6 +30,17 @@ async def so(is_so: Callable[[], object], seconds: float = 30.0) -> None:
     async with asyncio.timeout(seconds):
         while not is_so():  # noqa: ASYNC110  (no event announces it)
             await asyncio.sleep(0.01)
+
+
+async def seen(
+    ask: Callable[[], Awaitable[T]], fits: Callable[[T], object] = bool, seconds: float = 30.0
+) -> T:
+    """Ask again and again until the answer fits; the answer."""
+    limit = time.monotonic() + seconds
+    while not fits(told := await ask()):
+        assert time.monotonic() < limit, f"not so within {seconds:g} s: {told}"
+        await asyncio.sleep(0.05)
+    return told
 
 
 def in_page(page: Any, expression: str, seconds: float = 30.0) -> Any:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
+from tests import waiting
 from tests.client import SM, Client, code
 from tests.issuer import Issuer, enter
-from tests.node import Node, eventually
+from tests.node import Node
 
 IDM = "domain://idm.localhost"
 FEED = "comm://localhost/feed/changes"
@@ -56,10 +56,9 @@ async def test_a_rule_on_the_user_judges_the_verified_identity(
 ) -> None:
     one, other = pair
     to = f"{other.runtime_url}/sm"
-    limit = time.monotonic() + 20
-    while await login(one, issuer.token("bob")) != 200:  # until the issuer is known
-        assert time.monotonic() < limit
-        await eventually()
+    await waiting.seen(  # once the issuer is known
+        lambda: login(one, issuer.token("bob")), lambda said: said == 200
+    )
     assert code(await one.ask("create", to, {})) == 403
     claimed = {"identity": {"userProfile": {"username": f"alice@{issuer.domain}"}}}
     assert code(await one.ask("create", to, claimed)) == 403

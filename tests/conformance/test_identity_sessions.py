@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from websockets.exceptions import InvalidStatus
 
+from tests import waiting
 from tests.client import SESSION, Client, address, code, runtime
 from tests.conftest import Come
 from tests.issuer import Issuer, enter, tell
@@ -270,10 +271,7 @@ async def test_case_83_a_revocation_ends_what_the_subject_has_at_once(
     if closes:
         assert await client.close_code() == 4401
     else:
-        limit = time.monotonic() + 20
-        while code(await client.ask("read", IDM, {})) == 200:
-            assert time.monotonic() < limit
-            await eventually()
+        await waiting.seen(lambda: client.ask("read", IDM, {}), lambda said: code(said) != 200)
         assert (await login(client, issuer.token(user)))["code"] == 401
     assert code(await other.ask("read", IDM, {})) == 200
     await client.hang_up()
@@ -289,15 +287,10 @@ async def test_who_is_named_by_a_claim_logs_in_again_when_the_issuer_does_not_vo
     client = await node.ws().connect()
     await client.open()
     token = issuer.token(email_verified=None)
-    limit = time.monotonic() + 20
-    while (said := await login(client, token))["code"] != 200:
-        assert time.monotonic() < limit
-        await eventually()
+    said = await waiting.seen(lambda: login(client, token), lambda said: said["code"] == 200)
     assert said["value"]["username"] == f"alice@{issuer.domain}"
     enter(database, issuer.row(name_claim=""), changed=True)
-    while code(await client.ask("read", IDM, {})) == 200:
-        assert time.monotonic() < limit
-        await eventually()
+    await waiting.seen(lambda: client.ask("read", IDM, {}), lambda said: code(said) != 200)
     again = await login(client, token)
     assert again["value"]["userURL"] == f"user://{issuer.domain}/sub-alice"
     enter(database, issuer.row(name_claim="email"))
@@ -412,10 +405,7 @@ async def test_what_was_bound_and_owned_outlives_the_process(
     enter(node.data_dir / "node.sqlite3", issuer.row(), changed=True)
     alice, left, held = await node.ws().connect(), address(), address()
     await alice.open()
-    limit = time.monotonic() + 20
-    while (await login(alice, issuer.token()))["code"] != 200:
-        assert time.monotonic() < limit
-        await eventually()
+    await waiting.seen(lambda: login(alice, issuer.token()), lambda said: said["code"] == 200)
     gone = await node.ws().connect()
     await gone.open()
     await login(gone, issuer.token())
@@ -455,10 +445,9 @@ async def test_the_alarm_about_an_issuer_ends_when_it_is_there_again_or_taken_ou
     async def logged_in(issuer: Issuer, wanted: int) -> None:
         client = await node.ws().connect()
         await client.open()
-        limit = time.monotonic() + 20
-        while (await login(client, issuer.token()))["code"] != wanted:
-            assert time.monotonic() < limit
-            await eventually()
+        await waiting.seen(
+            lambda: login(client, issuer.token()), lambda said: said["code"] == wanted
+        )
         await client.hang_up()
 
     await logged_in(returning, 503)

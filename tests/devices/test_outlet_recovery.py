@@ -93,12 +93,8 @@ async def test_webhook_and_push_outlive_a_node_that_was_killed(
 async def pair(tmp_path: Path, template: Path, redis_url: str) -> AsyncIterator[Pair]:
     shutil.copy(template, tmp_path / "node.sqlite3")
     both = Pair(tmp_path, REDIS_URL=redis_url, **SETTINGS)
-    try:
-        both.start()
+    async with both.running():
         yield both
-        await both.leave()
-    finally:
-        both.kill()
 
 
 async def talk(talker: Client, to: str, numbers: range) -> None:

@@ -7,9 +7,10 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, closing, contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 import redis
 
@@ -48,6 +49,16 @@ class Pair:
 
     async def leave(self) -> None:
         await self._stack.aclose()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
+        """Both, while the block runs; who has come leaves behind it, if it has not failed."""
+        try:
+            self.start()
+            yield self
+            await self.leave()
+        finally:
+            self.kill()
 
 
 class OwnRedis:

@@ -32,12 +32,8 @@ FROZEN = 12.0
 async def pair(tmp_path: Path, redis_url: str, migrated_url: str) -> AsyncIterator[Pair]:
     """Two workers with a lease of three seconds."""
     both = Pair(tmp_path, REDIS_URL=redis_url, DATABASE_URL=migrated_url, WORKER_TIMEOUT=3)
-    try:
-        both.start()
+    async with both.running():
         yield both
-        await both.leave()
-    finally:
-        both.kill()
 
 
 async def ready_again(node: Node) -> None:

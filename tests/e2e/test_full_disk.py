@@ -9,16 +9,17 @@ import json
 import os
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from msgnode.launch.programs import Programs
+from tests import waiting
 from tests.client import ALLOCATION, REGISTRY, Client, code
 from tests.e2e.launched import Launched
 from tests.node import START_SECONDS, Node, free_port, running
@@ -84,9 +85,8 @@ async def test_a_full_disk_is_answered_503_and_forgotten_with_the_space(
             await other.expect(id=id_)
             assert node.is_running()
             filler.unlink()
-            limit = time.monotonic() + 30
-            while code(await one.ask("create", ALLOCATION, body)) != 200:
-                assert time.monotonic() < limit, node.log()
+            asking = partial(one.ask, "create", ALLOCATION, body)
+            await waiting.seen(asking, lambda answer: code(answer) == 200)
             assert node.get("/health/ready") == 200
 
 
@@ -184,27 +184,20 @@ def test_supervision_survives_a_disk_that_is_full_for_its_logs(small_disk: Path)
     with (small_disk / "lock").open("w") as lock:
         programs.start({"PYTHONPATH": str(ROOT)}, lock)
         try:
-            wait_for(lambda: len(programs.look()) == 2)
+            waiting.until(lambda: len(programs.look()) == 2, 30)
             filler = fill(small_disk)
             before = {each.pid for each in programs.look() if each.name == "mortal"}
             for _ in range(20):  # it goes on restarting what ends, and would log each of them
-                wait_for(lambda seen=before: mortal(programs) not in {0, *seen})
+                waiting.until(lambda seen=before: mortal(programs) not in {0, *seen}, 30)
                 before.add(mortal(programs))
             filler.unlink()
             size = (small_disk / "logs" / "chatter.log").stat().st_size
-            wait_for(lambda: (small_disk / "logs" / "chatter.log").stat().st_size > size)
+            waiting.until(lambda: (small_disk / "logs" / "chatter.log").stat().st_size > size, 30)
             before.add(mortal(programs))
-            wait_for(lambda: mortal(programs) not in {0, *before})
+            waiting.until(lambda: mortal(programs) not in {0, *before}, 30)
         finally:
             programs.stop()
 
 
 def mortal(programs: Programs) -> int:
     return next((each.pid for each in programs.look() if each.name == "mortal"), 0)
-
-
-def wait_for(is_so: Callable[[], object], seconds: float = 30.0) -> None:
-    limit = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < limit
-        time.sleep(0.02)

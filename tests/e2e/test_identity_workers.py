@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import time
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests import waiting
 from tests.client import SESSION, Client, Frame, code, runtime
 from tests.e2e.pair import OwnRedis, Pair
 from tests.issuer import Issuer, enter
-from tests.node import Node, eventually
+from tests.node import Node
 
 pytestmark = pytest.mark.long
 
@@ -72,14 +72,6 @@ async def says(sender: Client, receiver: Client, token: str) -> int:
     return 200
 
 
-async def until(attempt: Any, wanted: int) -> None:
-    """Ask until the answer has this code."""
-    limit = time.monotonic() + 20
-    while code(answer := await attempt()) != wanted:
-        assert time.monotonic() < limit, answer
-        await eventually()
-
-
 async def test_a_token_said_at_one_worker_is_refused_from_another_runtime_at_the_other(
     pair: Pair, issuer: Issuer
 ) -> None:
@@ -99,7 +91,7 @@ async def test_a_token_said_at_one_worker_is_refused_from_another_runtime_at_the
     here = await pair.come(pair.one)
     assert await says(here, peer, token) == 401
     await back.close_session()
-    await until(lambda: login(here, token), 200)
+    await waiting.seen(lambda: login(here, token), lambda said: code(said) == 200)
 
 
 @pytest.mark.parametrize("closes", [True, False])
@@ -118,7 +110,7 @@ async def test_a_revocation_ends_the_subjects_sessions_at_both_workers(
         if closes:
             assert await client.close_code() == 4401
         else:
-            await until(lambda client=client: own_identity(client), 404)
+            await waiting.seen(partial(own_identity, client), lambda said: code(said) == 404)
             assert code(await login(client, issuer.token(user))) == 401
     for client in by_standers:
         assert code(await own_identity(client)) == 200
@@ -139,19 +131,17 @@ async def test_while_redis_is_away_a_token_still_has_one_runtime(
     redis.start()
     pair = Pair(tmp_path, REDIS_URL=redis.url)
     try:
-        pair.start()
-        alice, bob = await pair.come(pair.one), await pair.come(pair.one)
-        mallory, peer = await pair.come(pair.other), await pair.come(pair.other)
-        redis.stop()
-        token = issuer.token(runtime("u").rpartition("/")[2])
-        assert await says(alice, bob, token) == 200
-        assert await says(mallory, peer, token) == 401
-        unheard = await pair.come(pair.other)  # nobody can tell the other worker of it
-        token = issuer.token(runtime("u").rpartition("/")[2])
-        assert await says(unheard, peer, token) == 200
-        assert await says(alice, bob, token) == 401
-        assert code(await login(alice, token)) == 401
-        await pair.leave()
+        async with pair.running():
+            alice, bob = await pair.come(pair.one), await pair.come(pair.one)
+            mallory, peer = await pair.come(pair.other), await pair.come(pair.other)
+            redis.stop()
+            token = issuer.token(runtime("u").rpartition("/")[2])
+            assert await says(alice, bob, token) == 200
+            assert await says(mallory, peer, token) == 401
+            unheard = await pair.come(pair.other)  # nobody can tell the other worker of it
+            token = issuer.token(runtime("u").rpartition("/")[2])
+            assert await says(unheard, peer, token) == 200
+            assert await says(alice, bob, token) == 401
+            assert code(await login(alice, token)) == 401
     finally:
-        pair.kill()
         redis.stop()

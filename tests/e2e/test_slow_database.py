@@ -21,6 +21,7 @@ from typing import NamedTuple
 import psycopg
 import pytest
 
+from tests import waiting
 from tests.client import ALLOCATION, Client, code
 from tests.console.browser import OPERATOR, PASSWORD, Browser, _hash, log_in
 from tests.node import Node, running
@@ -61,11 +62,8 @@ def ask(node: Node, path: str, *, accept: str = "*/*", opener: object = None) ->
     return Told(answer.status, kind, head.get("Retry-After", ""), text, taken)
 
 
-def until(is_so: Callable[[], bool], node: Node, seconds: float = 40.0) -> None:
-    limit = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < limit, node.log()[-5000:]
-        time.sleep(0.1)
+def until(is_so: Callable[[], bool], node: Node) -> None:
+    waiting.until(is_so, 40, node.log)
 
 
 def value(metrics: str, line: str) -> float:

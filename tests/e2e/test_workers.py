@@ -213,11 +213,9 @@ async def over_own_redis(tmp_path: Path, template: Path) -> AsyncIterator[tuple[
     redis.start()
     both = Pair(tmp_path, REDIS_URL=redis.url, WORKER_TIMEOUT=20)
     try:
-        both.start()
-        yield both, redis
-        await both.leave()
+        async with both.running():
+            yield both, redis
     finally:
-        both.kill()
         redis.stop()
 
 

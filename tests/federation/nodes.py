@@ -16,6 +16,7 @@ import psutil
 
 from tests.client import Client, Frame
 from tests.e2e.launched import command_of
+from tests.e2e.pair import OwnRedis
 from tests.node import Node
 
 A, B = "a.example", "b.example"
@@ -102,6 +103,25 @@ class TwoNodes:
         for each in self.sandboxes():
             with suppress(psutil.NoSuchProcess):
                 each.send_signal(by)
+
+
+class TwoWorkersAndB(TwoNodes):
+    """Node a is two workers, over a Redis of its own; the subclass starts the `other`."""
+
+    def __init__(self, place: Path, template: Path) -> None:
+        self._redis = OwnRedis(place)
+        of_b = {"FEDERATION": "listed", "FEDERATION_NETWORKS": "127.0.0.0/8"}
+        super().__init__(place / "nodes", template, of_b, REDIS_URL=self._redis.url, WORKERS=2)
+        self.other = self.second_worker()
+
+    def start(self) -> None:
+        self._redis.start()
+        super().start()
+
+    def kill(self) -> None:
+        super().kill()
+        self.other.kill()
+        self._redis.stop()
 
 
 def publish(node: Node, *refused: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ import pytest
 from msgnode.core.errors import BadGateway, GatewayTimeout, NotFound
 from msgnode.federation import discovery
 from msgnode.net.http import Answer, HttpClient, NoAnswer
-from tests.runtime.tls_front import certificate
+from tests.certificates import certificate
 
 B = "b.example"
 PATH = "/.well-known/protocolstub/default"
@@ -103,7 +103,7 @@ async def test_case_9_unless_the_operator_has_named_the_host() -> None:
 async def untrusted(place: Path) -> AsyncIterator[tuple[HttpClient, int, list[bytes]]]:
     """A server whose certificate nobody has signed whom the node trusts, and what it has heard."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate(place))
+    context.load_cert_chain(certificate(place).both)
     heard: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

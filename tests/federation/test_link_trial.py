@@ -26,8 +26,8 @@ from msgnode.federation.link_protocol import LinkFault
 from msgnode.federation.link_socket import DialledSocket, LinkConnection, OwnNode
 from msgnode.federation.link_trial import Finding
 from msgnode.net.http import HttpClient
+from tests.certificates import certificate
 from tests.ports import free_port
-from tests.runtime.tls_front import certificate
 
 from .test_node_links import A, B, End, trust
 
@@ -166,7 +166,7 @@ async def test_a_port_a_certificate_and_a_proxy_in_the_way_are_told(tmp_path: Pa
     assert str(there.port) in told["document"]
     assert "Connect call failed" in told["proof"]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate(tmp_path))
+    context.load_cert_chain(certificate(tmp_path).both)
     async with there.running(context):
         told = wrong(await there.tried("https"))
     assert all("certificate verify failed" in told[each] for each in ("document", "proof"))

@@ -15,10 +15,9 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from tests.client import Client, code
-from tests.e2e.pair import OwnRedis
 from tests.node import Node
 
-from .nodes import SECONDS, A, B, TwoNodes, come, subscribe
+from .nodes import SECONDS, A, B, TwoWorkersAndB, come, subscribe
 from .sandboxes import needs_deno
 
 pytestmark = [
@@ -30,17 +29,8 @@ pytestmark = [
 ]
 
 
-class MutualPeers(TwoNodes):
+class MutualPeers(TwoWorkersAndB):
     """b has approved a's stub, too, after a's node had come to it as a visitor."""
-
-    def __init__(self, place: Path, template: Path, redis: OwnRedis) -> None:
-        of_b = {"FEDERATION": "listed", "FEDERATION_NETWORKS": "127.0.0.0/8"}
-        super().__init__(place, template, of_b, REDIS_URL=redis.url, WORKERS=2)
-        self.other = self.second_worker()
-
-    def kill(self) -> None:
-        super().kill()
-        self.other.kill()
 
     def introduce(self) -> None:
         super().introduce()
@@ -55,17 +45,8 @@ class MutualPeers(TwoNodes):
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[MutualPeers]:
-    place = tmp_path_factory.mktemp("mutual")
-    redis = OwnRedis(place)
-    redis.start()
-    two = MutualPeers(place / "nodes", template, redis)
-    try:
-        two.start()
-        two.introduce()
+    with MutualPeers(tmp_path_factory.mktemp("mutual"), template).running() as two:
         yield two
-    finally:
-        two.kill()
-        redis.stop()
 
 
 async def two_runtimes(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests import waiting
 from tests.client import Client, Frame, code
 
 from .nodes import A, B, TwoNodes, answer_requests, come, subscribe
@@ -77,11 +78,8 @@ class Asked:
 
 
 async def until_answered(one: Asked) -> None:
-    until = time.monotonic() + 60
-    again = {"value": "again"}
-    while code(await one.asker.ask("read", one.theirs, again, sender=one.ours)) != 200:
-        assert time.monotonic() < until
-        await asyncio.sleep(0.2)
+    asking = partial(one.asker.ask, "read", one.theirs, {"value": "again"}, sender=one.ours)
+    await waiting.seen(asking, lambda answer: code(answer) == 200, 60)
 
 
 async def test_case_49_requests_of_a_session_that_the_other_node_has_ended_are_answered_at_once(

@@ -21,7 +21,7 @@ from msgnode.core.faults import FAULTS
 from msgnode.federation.sockets import SocketLimits, StubSockets, socket_fault
 from msgnode.federation.states import SessionWatch
 from msgnode.sandbox import pipe
-from tests.runtime.tls_front import certificate
+from tests.certificates import certificate
 
 LOOPBACK = [ipaddress.ip_network("127.0.0.0/8")]
 HOSTS = frozenset({"b.example", "127.0.0.1"})
@@ -183,7 +183,7 @@ async def test_the_certificates_that_are_trusted_are_not_read_where_messages_are
 ) -> None:
     """The peer has a certificate that nobody has signed, so its stub comes again and again."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate(tmp_path))
+    context.load_cert_chain(certificate(tmp_path).both)
     server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=context)
     port = server.sockets[0].getsockname()[1]
     lines = Lines()

@@ -8,17 +8,18 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests import waiting
 from tests.client import Client, code
-from tests.e2e.pair import OwnRedis
 
 from .nodes import (
     A,
     B,
-    TwoNodes,
+    TwoWorkersAndB,
     answer_requests,
     come,
     have_come,
@@ -36,18 +37,8 @@ pytestmark = [
 TO = f"hyperty://{B}/linked"
 
 
-class Linked(TwoNodes):
+class Linked(TwoWorkersAndB):
     """Nodes that have approved each other; b knows one worker of a by its URL, the other serves."""
-
-    def __init__(self, place: Path, template: Path, redis: OwnRedis) -> None:
-        of_b = {"FEDERATION": "listed", "FEDERATION_NETWORKS": "127.0.0.0/8"}
-        shared = {"REDIS_URL": redis.url, "WORKERS": 2}
-        super().__init__(place, template, of_b, **shared)
-        self.other = self.second_worker()
-
-    def kill(self) -> None:
-        super().kill()
-        self.other.kill()
 
     def introduce(self) -> None:
         self.a.manage("peers", "add", B, "--url", f"http://127.0.0.1:{self.b.port}")
@@ -69,24 +60,14 @@ def is_linked(peer: dict[str, object]) -> bool:
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Linked]:
-    place = tmp_path_factory.mktemp("linked")
-    redis = OwnRedis(place)
-    redis.start()
-    two = Linked(place / "nodes", template, redis)
-    try:
-        two.start()
-        two.introduce()
+    with Linked(tmp_path_factory.mktemp("linked"), template).running() as two:
         yield two
-    finally:
-        two.kill()
-        redis.stop()
 
 
 async def answered(asker: Client, to: str, sender: str) -> None:
     """Ask until the other domain answers."""
-    async with asyncio.timeout(60):
-        while code(await asker.ask("read", to, {"value": 1}, sender=sender)) != 200:  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
+    asking = partial(asker.ask, "read", to, {"value": 1}, sender=sender)
+    await waiting.seen(asking, lambda answer: code(answer) == 200, 60)
 
 
 async def test_case_63_the_link_carries_what_the_stub_would_though_there_is_one(

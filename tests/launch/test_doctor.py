@@ -26,9 +26,10 @@ from django.utils import timezone
 from msgnode.launch import doctor
 from msgnode.models import Alarm, ProviderKey, Worker
 from msgnode.resources import version
+from tests.certificates import certificate
 from tests.node import ROOT, Node
 from tests.ports import free_port
-from tests.redis.servers import RedisServer, certificate_for_loopback
+from tests.redis.servers import RedisServer
 from tests.waiting import until
 
 Found = dict[str, list[tuple[str, str, str]]]
@@ -270,11 +271,11 @@ def test_somebody_else_at_the_port_is_named(settings: Any) -> None:
 def test_a_certificate_that_ends_soon_or_is_not_trusted_is_named(
     tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch, is_trusted: bool
 ) -> None:
-    certificate, key = certificate_for_loopback(tmp_path)
+    chain, key, _ = certificate(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    context.load_cert_chain(chain, key)
     if is_trusted:
-        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        monkeypatch.setenv("SSL_CERT_FILE", str(chain))
     with socket.create_server(("127.0.0.1", 0)) as server:
         settings.PUBLIC_URL = f"https://127.0.0.1:{server.getsockname()[1]}"
         server.settimeout(20)

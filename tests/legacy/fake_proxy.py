@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -17,9 +16,8 @@ from typing import Any, cast
 
 from msgnode.legacy.network import LegacySettings
 from msgnode.legacy.sip import SipNetwork
-from tests.ports import free_port
 
-from .fake_xmpp import SECONDS
+from .fake_server import SECONDS, FakeServer
 from .kamailio import DOMAIN, GATEWAY, SECRET, Sip
 from .linked import OWN, Kept, Linked, Node, link_at
 
@@ -30,37 +28,19 @@ SDP = (
 )
 
 
-class FakeProxy:
+class FakeProxy(FakeServer):
     """The proxy; `taken` is what came, in order, without REGISTER.
 
     `on_register` and `on_request` give the code of an answer and further headers, None for none.
     """
 
     def __init__(self) -> None:
-        self.port = free_port()
+        super().__init__()
         self.taken: list[Sip] = []
         self.registered: list[Sip] = []
-        self.opened = 0
         self.on_register: Callable[[Sip], tuple[Any, ...] | None] = lambda _: (200,)
         self.on_request: Callable[[Sip], tuple[Any, ...] | None] = lambda _: None
         self.pongs = 0
-        self._changed = asyncio.Event()
-        self._writer: asyncio.StreamWriter | None = None
-        self._server: asyncio.Server | None = None
-
-    async def start(self, tls: ssl.SSLContext | None = None) -> FakeProxy:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=tls)
-        return self
-
-    async def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        self.cut()
-
-    def cut(self) -> None:
-        if self._writer is not None:
-            self._writer.transport.abort()
-            self._writer = None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -117,15 +97,6 @@ class FakeProxy:
         lines = [f"{method} {to} SIP/2.0", *(f"{k}: {v}" for k, v in head.items() if v), *more]
         self.send(lines, body)
         return head
-
-    async def until(self, condition: Callable[[], Any]) -> Any:
-        async with asyncio.timeout(SECONDS):
-            while not (found := condition()):
-                self._changed.clear()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(0.05):
-                        await self._changed.wait()
-        return found
 
     def of(self, method: str, code: int = 0) -> list[Sip]:
         """The requests of a method that came, or responses with a code."""

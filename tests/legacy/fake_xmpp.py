@@ -9,58 +9,37 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 from xml.etree import ElementTree as Xml
 from xml.sax.saxutils import quoteattr
 
-from tests.ports import free_port
+from .fake_server import FakeServer
 
 DOMAIN, GATEWAY, SECRET = "legacy.example", "gw.legacy.example", "between us"
 ACCEPT = "jabber:component:accept"
 STANZAS = "urn:ietf:params:xml:ns:xmpp-stanzas"
 MAX_STANZA = 512 * 1024
-SECONDS = 10.0
 
 
 def named(name: str) -> str:
     return f"{{{ACCEPT}}}{name}"
 
 
-class FakeXmpp:
+class FakeXmpp(FakeServer):
     """The server; `users` are those that there are, `taken` what they were sent, in order.
 
     While `holds` is set it reads nothing. `answers_pings` and `refuses` play its troubles.
     """
 
     def __init__(self) -> None:
-        self.port = free_port()
+        super().__init__()
         self.users = {"bob", "carol"}
         self.taken: list[Xml.Element] = []
         self.refused: list[str] = []  # why streams were ended
-        self.opened = 0
         self.pings: list[int] = []  # how many messages had been taken at each
         self.answers_pings = True
         self.secret = SECRET
         self.on_stanza: Callable[[Xml.Element], None] = lambda stanza: None
-        self._changed = asyncio.Event()
-        self._writer: asyncio.StreamWriter | None = None
-        self._server: asyncio.Server | None = None
-
-    async def start(self) -> FakeXmpp:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
-        return self
-
-    async def stop(self) -> None:
-        """End as a process that is killed does."""
-        if self._server is not None:
-            self._server.close()
-        self.cut()
-
-    def cut(self) -> None:
-        if self._writer is not None:
-            self._writer.transport.abort()
-            self._writer = None
 
     # --- what its users do ------------------------------------------------------------------------
 
@@ -74,16 +53,6 @@ class FakeXmpp:
         head = {"type": "chat", "from": f"bob@{DOMAIN}/phone", "to": f"{to}@{GATEWAY}"}
         named = " ".join(f"{key}={quoteattr(value)}" for key, value in (head | attributes).items())
         self.say(f"<message {named}><body>{text}</body>{inside}</message>")
-
-    async def until(self, condition: Callable[[], Any]) -> Any:
-        """What a condition gives, once it gives something."""
-        async with asyncio.timeout(SECONDS):
-            while not (found := condition()):
-                self._changed.clear()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(0.05):
-                        await self._changed.wait()
-        return found
 
     def of(self, name: str, **attributes: str) -> list[Xml.Element]:
         """The stanzas of a name that were sent to its users."""

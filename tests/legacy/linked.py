@@ -17,7 +17,8 @@ from msgnode.legacy.link import Around, LegacyLink, LegacyPeer
 from msgnode.legacy.network import Here, LegacyNetwork, LegacySettings
 from msgnode.legacy.xmpp import XmppNetwork
 
-from .fake_xmpp import DOMAIN, GATEWAY, SECONDS, SECRET, FakeXmpp
+from .fake_server import SECONDS
+from .fake_xmpp import DOMAIN, GATEWAY, SECRET, FakeXmpp
 
 OWN = "a.example"
 ALICE = f"user://{OWN}/alice@{OWN}"

@@ -28,7 +28,8 @@ from msgnode.legacy.xmpp import XmppNetwork
 from . import kamailio
 from .fake_proxy import BOB as SIP_BOB
 from .fake_proxy import FakeProxy
-from .fake_xmpp import DOMAIN, GATEWAY, SECONDS, SECRET, FakeXmpp
+from .fake_server import SECONDS
+from .fake_xmpp import DOMAIN, GATEWAY, SECRET, FakeXmpp
 from .linked import BOB, OURS, Node, link_at
 
 ROUNDS, NUMBER = 5, 200

@@ -17,13 +17,14 @@ import psutil
 import pytest
 from playwright.async_api import async_playwright
 
+from tests.certificates import certificate
 from tests.client import Client, code
 from tests.federation.nodes import until_row
 from tests.issuer import Issuer, enter
 from tests.length import length
 from tests.node import eventually, running
 from tests.ports import free_port
-from tests.runtime.tls_front import certificate, tls_front
+from tests.runtime.tls_front import tls_front
 from tests.stubs.conftest import FLAGS
 
 from .fake_proxy import SDP
@@ -85,7 +86,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[
     shutil.copy(template, rows)
     enter(rows, issuer.row())
     settings: dict[str, Any] = {"DOMAIN": A, "FEDERATION": "listed",
-                                "SSL_CERT_FILE": certificate(place)}  # fmt: skip
+                                "SSL_CERT_FILE": certificate(place).both}  # fmt: skip
     with kamailio(place / "kamailio") as server, running(place / "node", rows, **settings) as node:
         (place / "secret").write_text(f"{SECRET}\n")
         node.manage(

@@ -23,7 +23,7 @@ from msgnode.legacy.sip_messages import (
     parsed,
     response,
 )
-from tests.runtime.tls_front import certificate
+from tests.certificates import certificate
 
 from .fake_proxy import ALICES, BOB, SDP, FakeProxy, sip_linked
 from .kamailio import DOMAIN, GATEWAY, Kamailio, Sip, rtpengine, sipp
@@ -172,7 +172,7 @@ async def test_case_33_53_a_wrong_password_is_tried_once_and_shown_nowhere() -> 
 async def test_tls_is_spoken_with_who_has_a_certificate_for_the_host_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pem = certificate(tmp_path)
+    pem = certificate(tmp_path).both
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(pem)
     proxy = await FakeProxy().start(context)

@@ -25,7 +25,7 @@ from msgnode.legacy.sip_media import (
 
 from .fake_proxy import BOB, SDP, sip_linked
 from .fake_rtpengine import FakeRtpengine, fake_rtpengine
-from .fake_xmpp import SECONDS
+from .fake_server import SECONDS
 from .linked import OURS, Kept
 
 SIGNED = "Contact: <sip:bob@127.0.0.1:9>"

@@ -40,12 +40,8 @@ async def pair(
 ) -> AsyncIterator[Pair]:
     both = Pair(tmp_path, REDIS_URL=redis_url, DATABASE_URL=migrated_url, QOS_BROKER="embedded")
     both.one.manage("shell", "-c", SERVER.replace("PORT", str(answering_stun)))
-    try:
-        both.start()
+    async with both.running():
         yield both
-        await both.leave()
-    finally:
-        both.kill()
 
 
 async def test_another_worker_supervises_when_the_one_that_did_is_killed(pair: Pair) -> None:

@@ -6,17 +6,12 @@ import contextlib
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 
 import redis
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
+from tests import waiting
+from tests.certificates import certificate
 from tests.ports import free_cluster_port, free_port
 from tests.services import redis_program
 
@@ -107,10 +102,7 @@ class RedisCluster:
 
     @staticmethod
     def _wait(is_so: Callable[[], bool]) -> None:
-        limit = time.monotonic() + 30
-        while not is_so():
-            assert time.monotonic() < limit, "the servers did not become a cluster"
-            time.sleep(0.05)
+        waiting.until(is_so, 30, lambda: "the servers did not become a cluster")
 
 
 def _slots(client: redis.Redis) -> list[object]:
@@ -163,37 +155,14 @@ def sentinel(place: Path, master: int) -> Iterator[int]:
         process.wait()
 
 
-def certificate_for_loopback(place: Path) -> tuple[Path, Path]:
-    """Files of a certificate for 127.0.0.1 that vouches for itself, and of its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), True)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
-        .sign(key, hashes.SHA256())
-    )
-    certificate, private = place / "certificate.pem", place / "key.pem"
-    certificate.write_bytes(made.public_bytes(Encoding.PEM))
-    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    return certificate, private
-
-
 @contextlib.contextmanager
 def with_tls(place: Path) -> Iterator[str]:
     """The URL of a server that takes TLS only. Raises ServerEnded if it was built without."""
-    certificate, key = certificate_for_loopback(place)
+    chain, key, _ = certificate(place)
     port = free_port()
     tls = (
-        *("--tls-port", str(port), "--tls-cert-file", str(certificate)),
+        *("--tls-port", str(port), "--tls-cert-file", str(chain)),
         *("--tls-key-file", str(key), "--tls-auth-clients", "no"),
     )
     with running(place, *tls):
-        yield f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate}"
+        yield f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={chain}"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import pytest
 
+from tests import waiting
 from tests.node import Node
 from tests.runtime.started import Process, page, process
 from tests.stubs.conftest import launched
@@ -112,10 +112,7 @@ def talker(
 
 def until(is_so: Callable[[], bool], *shown: Talker) -> None:
     """Wait until something holds."""
-    limit = time.monotonic() + LIMIT
-    while not is_so():
-        assert time.monotonic() < limit, [each.do("states") for each in shown]
-        time.sleep(0.05)
+    waiting.until(is_so, LIMIT, lambda: str([each.do("states") for each in shown]))
 
 
 def ask(one: Talker, other: Talker, value: Any, **named: Any) -> dict[str, Any]:

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from tests.certificates import certificate
 from tests.node import Node, running
 from tests.runtime import started, talkers
 from tests.runtime.talkers import Talker, talker
-from tests.runtime.tls_front import certificate, tls_front
+from tests.runtime.tls_front import tls_front
 from tests.waiting import until
 
 pytestmark = pytest.mark.long
@@ -59,7 +60,7 @@ def over_tls(
 ) -> Iterator[tuple[int, Path]]:
     """The port where a node is reached over TLS, and the certificate to trust."""
     place = tmp_path_factory.mktemp("tls")
-    pem = certificate(place)
+    pem = certificate(place).both
     with (
         running(place / "node", template, PROXIES=1) as node,
         tls_front(node.port, pem) as port,

@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 
 from tests.length import length
 from tests.node import Node, running
-from tests.runtime.cutting_proxy import CuttingProxy, cutting_proxy
+from tests.runtime.proxies import CuttingProxy
 from tests.runtime.sharers import Sharer, sharer
 
 pytestmark = pytest.mark.long
@@ -68,7 +68,7 @@ def test_all_end_equal_and_no_gap_is_unnoticed_while_lines_are_cut(
 ) -> None:
     chance = random.Random(kinds[0])
     with ExitStack() as stack:
-        lines = [stack.enter_context(cutting_proxy(node.port)) for _ in kinds]
+        lines = [stack.enter_context(closing(CuttingProxy(node.port))) for _ in kinds]
         runtimes = [
             stack.enter_context(sharer(kind, browser, "localhost", {"localhost": line.port}))
             for kind, line in zip(kinds, lines, strict=True)
@@ -112,7 +112,7 @@ def test_an_object_of_another_domain_is_observed_as_a_visitor(
 ) -> None:
     with ExitStack() as stack:
         there = stack.enter_context(sharer(reporter, browser, "b.test", ports))
-        line = stack.enter_context(cutting_proxy(ports["b.test"]))
+        line = stack.enter_context(closing(CuttingProxy(ports["b.test"])))
         lines = {**ports, "b.test": line.port}
         here = stack.enter_context(sharer(observer, browser, "a.test", lines))
         here.act("subscribe", url=there.act("create")["url"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -12,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.node import Node, running
-from tests.runtime.recording_proxy import recording_proxy
+from tests.runtime.proxies import RecordingProxy
 from tests.runtime.talkers import talker
 from tests.runtime.test_invitations import token_of
 
@@ -51,7 +52,7 @@ def test_r67_nothing_of_the_log_in_at_home_reaches_the_other_domains_node(
     kind: str, nodes: Nodes, browser: Any
 ) -> None:
     there = {"b.localhost": f"http://localhost:{nodes.b.port}"}
-    with recording_proxy() as to_a, recording_proxy() as to_b:
+    with closing(RecordingProxy()) as to_a, closing(RecordingProxy()) as to_b:
         to_a.target, to_b.target = nodes.a.port, nodes.b.port
         recorded = {
             "a.localhost": f"http://localhost:{to_a.port}",

@@ -25,6 +25,7 @@ from msgnode.traffic.columns import STORED
 from msgnode.traffic.files import RecordFiles, RecordFull, folder_of
 from msgnode.traffic.pseudonyms import pseudonym
 from msgnode.traffic.recorder import ALARM, ParquetRecorder, RecordOptions
+from tests import waiting
 from tests.waiting import until
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
@@ -330,10 +331,7 @@ def test_a_buffer_that_fills_is_written_before_its_time(make: Make) -> None:
     recorder.start()
     for number in range(51):
         recorder.note(row(number))
-    limit = time.monotonic() + 10
-    while recorder.held:
-        assert time.monotonic() < limit
-        time.sleep(0.01)
+    waiting.until(lambda: not recorder.held, 10)
     assert recorder.written == 51
     recorder.close()
 

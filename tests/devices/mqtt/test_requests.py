@@ -14,6 +14,7 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from tests.certificates import certificate
 from tests.client import LIMIT, SM, code
 from tests.devices.mqtt.broker import Mosquitto, Thing, mosquitto, thing
 from tests.devices.mqtt.watching import (
@@ -22,7 +23,6 @@ from tests.devices.mqtt.watching import (
     until_state,
 )
 from tests.node import Node
-from tests.production import certificate
 
 
 def asks(**said: Any) -> Properties:

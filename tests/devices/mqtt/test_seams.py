@@ -250,8 +250,7 @@ async def test_one_worker_serves_the_broker_and_another_takes_over_with_nothing_
     shutil.copy(template, tmp_path / "node.sqlite3")
     with mosquitto(tmp_path / "broker") as broker:
         pair = Pair(tmp_path, REDIS_URL=redis_url, MQTT_URL=broker.url)
-        try:
-            pair.start()
+        async with pair.running():
             add_topic(pair.one, topic="n/+", object=OBJECT + "{1}", attribute="n")
             await until_served(pair.one)
             states = [
@@ -281,9 +280,6 @@ async def test_one_worker_serves_the_broker_and_another_takes_over_with_nothing_
                     os_signal(owner, signal.SIGCONT)
                     await until_state(owner, "standby")
                     assert await health(other) == "connected"
-            await pair.leave()
-        finally:
-            pair.kill()
 
 
 def os_signal(node: Node, number: signal.Signals) -> None:
