@@ -130,7 +130,7 @@ class FanOut:
         written = _WRITTEN
         for listener in listeners:
             if listener.successor is not None:
-                listener = _present(listener)
+                listener = present(listener)
             copy = frame if listener is sender else public
             try:
                 taken = listener.deliver(copy) if beside is None else _give(listener, copy, beside)
@@ -144,8 +144,8 @@ class FanOut:
                 self._dropped += 1
 
 
-def _present(listener: Listener) -> Listener:
-    """The object that stands for a session now."""
+def present(listener: Listener) -> Listener:
+    """The object that stands for a session now, which may have changed its worker."""
     while listener.successor is not None:
         listener = listener.successor
     return listener

@@ -347,6 +347,8 @@ class PeerExchange:
         for key, each in asked.items():
             if key not in given_up:
                 self.counters.failed += 1
+                if self._store is not None:  # they may have asked a session that has ended
+                    self._store.answering(each.one.message)
                 self._refuse(each.one.message, Unavailable(text))
 
     def send_again(self, text: str) -> None:

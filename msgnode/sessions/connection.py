@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from msgnode.bus.delivery import present
 from msgnode.bus.ports import Listener
 from msgnode.core import addresses
 from msgnode.core.errors import NodeError
@@ -77,6 +78,7 @@ class Connection:
         self.link = link
         self.state = _READING
         self.session: LiveSession | None = None
+        self._lost_session: LiveSession | None = None  # which goes on without this socket
         self.last_runtime_url = ""
         self.traceparent = ""
         self.closed_with = 0
@@ -120,6 +122,10 @@ class Connection:
     def set_peer(self, peer: str) -> None:
         """Note that this connection was proved to be of the node of a domain; "" for of no node."""
         self._anonymous = replace(self._anonymous, peer=peer)
+
+    def lose_session(self) -> None:
+        """Note that its session goes on without it; what is still answered goes there."""
+        self._lost_session, self.session = self.session, None
 
     def identify(self, identity: Identity, proof: str) -> None:
         """Bind a proved identity to its session, or to the one that it will open."""
@@ -165,9 +171,13 @@ class Connection:
             await self._released.wait()
 
     def put(self, frame: bytes) -> None:
-        """Send a frame to the caller, through its session's outbox to keep order and bounds."""
-        if self.session is not None and self.session.runtime_url:
-            self.session.deliver(frame)
+        """Send a frame to the caller, through its session's outbox to keep order and bounds.
+
+        The session may have another socket or worker by now, or none.
+        """
+        session = self.session or self._lost_session
+        if session is not None and session.runtime_url:
+            present(session).deliver(frame)
         elif not self._is_there:
             return
         elif self.link.is_paused:

@@ -116,7 +116,7 @@ class SessionManager:
     def lost(self, caller: Socket) -> None:
         """Handle the loss of the caller's socket: keep its session for the grace period."""
         session = caller.session
-        caller.session = None
+        caller.lose_session()
         if session is None:
             return
         if session.state is State.PROVISIONAL:
@@ -301,7 +301,7 @@ class SessionManager:
         is_changed = speaker.identity != session.speaker.identity
         session.step(Event.RESUME)
         if before is not None and before is not socket:
-            before.session = None
+            before.lose_session()
             before.end(CloseCode.REPLACED, "resumed on another connection")
             session.detach()
             self.steps.tell(session, SessionEvent.LOST, session.bound_at, code=CloseCode.REPLACED)
@@ -360,7 +360,7 @@ class SessionManager:
         session.step(Event.LEAVE)
         self._detached.pop(session.id, None)
         if socket is not None:
-            socket.session = None
+            socket.lose_session()
             socket.end(CloseCode.REPLACED, "resumed on another connection")
             session.detach()
             self.steps.tell(session, SessionEvent.LOST, session.bound_at, code=CloseCode.REPLACED)

@@ -56,6 +56,10 @@ class Socket(Protocol):
         """The code with which the node has closed it; 0 if it has not."""
         ...
 
+    def lose_session(self) -> None:
+        """Note that its session goes on without it."""
+        ...
+
     def set_identity(self, identity: Identity | None, proof: str) -> None:
         """Set or clear its proved identity."""
         ...
@@ -274,7 +278,8 @@ class LiveSession:
         self.detached_at = time.monotonic()
 
     def forget(self) -> None:
-        """Drop what only a live session needs, so that nothing an ended one holds refers to it."""
+        """Take no more frames, and drop what only a live session needs."""
+        self.deliver = _takes_nothing
         self.requests = None
         self.ask = self.ask_group = _asks_nobody
         self.has_asked = _has_asked_nothing
@@ -311,6 +316,11 @@ def _nobody_is_told(session: LiveSession) -> None:
 
 def _asks_nobody(sender: str, id_: bytes, asked: str | frozenset[str], now: float) -> None:
     """The `ask` of a session that has ended."""
+
+
+def _takes_nothing(frame: bytes) -> DeliveryResult:
+    """The `deliver` of a session that has ended."""
+    return DeliveryResult.DROPPED
 
 
 def _nobody_lags() -> None:

@@ -78,7 +78,7 @@ class MovingSessions:
         """Close the socket of a session, and wait for its writes to the database.
 
         An address that it claims is its own from the commit, which must come before it leaves.
-        After so many seconds it leaves all the same, with a gap. Answers of components are dropped.
+        After so many seconds it leaves all the same, with a gap.
         """
         session = self._sessions.sessions.get(session_id)
         if session is None:

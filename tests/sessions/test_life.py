@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from msgnode.bus.ports import DeliveryResult
 from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Speaker
@@ -36,7 +37,7 @@ def sessions(number: int) -> tuple[SessionManager, Store]:
     life = SessionManager(settings, RoutingTable(), store, lambda *_: None)
     for each in range(number):
         speaker = Speaker(str(each), f"runtime://d/{each}")
-        limits = SessionLimits(0, stores=True)
+        limits = SessionLimits(1000, stores=True)
         session = LiveSession(speaker, "", "", limits, State.ARRIVING)
         life.adopt(session)
     return life, store
@@ -74,6 +75,20 @@ def test_sessions_expire_in_portions_so_that_others_get_their_turn() -> None:
     assert store.ended == ["0", "1", "2", "3", "4"]
 
 
+@pytest.mark.parametrize("ends", ["closed", "handed off"])
+def test_a_session_that_has_ended_takes_no_frame_and_nobody_is_charged_for_one(ends: str) -> None:
+    life, _ = sessions(1)
+    session = life.sessions["0"]
+    assert session.deliver(b"{}") is DeliveryResult.QUEUED
+    if ends == "closed":
+        life.close(session, Event.END, "ended")
+    else:
+        life.release(session)
+        life.hand_off("0")
+    assert session.deliver(b"{}") is DeliveryResult.DROPPED
+    assert life.queues.bytes == 0
+
+
 @pytest.mark.parametrize("has_asked", [False, True])
 @pytest.mark.parametrize("ends", ["closed", "handed off"])
 def test_a_session_that_has_ended_goes_without_a_look_for_rings(ends: str, has_asked: bool) -> None:
@@ -109,7 +124,9 @@ def test_a_broken_connection_leaves_a_gap_and_only_what_the_node_has_dropped_an_
     raised: list[tuple[str, ...]] = []
     life._raise_alarm = lambda *alarm: raised.append(alarm)
     session, link = life.sessions["0"], FakeLink()
-    socket: Any = SimpleNamespace(link=link, session=session, closed_with=0)
+    socket: Any = SimpleNamespace(
+        link=link, session=session, closed_with=0, lose_session=lambda: None
+    )
     session.state = State.OPEN
     session.attach(socket)
     link.is_all_received, session.outbox.has_gap = is_all_received, has_dropped

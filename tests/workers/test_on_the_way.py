@@ -24,12 +24,13 @@ from msgnode.workers import membership_store
 from msgnode.workers.cluster import Cluster
 from msgnode.workers.linked_worker import LinkedWorker
 from tests import waiting
-from tests.client import SESSION, SM, address, runtime
+from tests.client import ALLOCATION, SESSION, SM, address, runtime
 from tests.stage.worker import Runtime, Start, freeze
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 POOL = "msisdn"
+HYPERTY = {"scheme": "hyperty", "value": {"number": 1}}
 
 
 @pytest.fixture
@@ -71,6 +72,22 @@ async def rows(model: Any, **wanted: Any) -> list[Any]:
 async def order(do: Callable[..., Any], model: Any, *more: Any, **named: Any) -> None:
     """What an operator does with all rows of a model."""
     await sync_to_async(do)(await rows(model), "operator", *more, **named)
+
+
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+async def test_what_a_component_answers_after_the_loss_of_the_socket_comes_to_the_session(
+    pair: tuple[Node, Node], is_elsewhere: bool
+) -> None:
+    one, other = pair
+    before = await Runtime(one).open()
+    asked = [before.say("create", ALLOCATION, HYPERTY) for _ in range(3)]
+    before.connection.lost()
+    again, body = await back(other if is_elsewhere else one, before)
+    assert body["code"] == 200
+    for id_ in asked:
+        await waiting.so(lambda id_=id_: again.answers(id_))
+        assert [each["body"]["code"] for each in again.answers(id_)] == [200]
+        assert not before.answers(id_)
 
 
 @pytest.mark.parametrize("first", ["the one it left", "the one it comes to"])
