@@ -220,6 +220,19 @@ def test_when_the_way_ends_a_stored_one_waits_again_before_what_came_later() -> 
     assert len(rows()) == 2
 
 
+def test_a_request_is_answered_by_the_session_that_the_peer_has_when_its_own_has_ended() -> None:
+    worker = Worker()
+    asked = message(1, store=False)
+    worker.exchange.put(asked)
+    assert worker.taken() == [1]
+    worker.table.remove_runtime(worker.peer)
+    again = FakeSession(worker.peer.runtime_url)
+    worker.table.add_runtime(again)
+    worker.exchange.fail_asked("it ended")
+    assert worker.codes == [("m1", 503)]
+    assert worker.asker.has_asked(OURS, asked.id_key, again.id, 0.0)
+
+
 def test_case_60_one_that_ends_the_way_each_time_is_set_aside_and_the_rest_flows() -> None:
     worker = Worker()
     for value in (1, "poison", 3):
