@@ -303,7 +303,10 @@ def plain_id(id_: bytes) -> str:
         return id_.decode()
     if id_[:1] == b'"' and b"\\" not in id_:
         return id_[1:-1].decode()
-    value = _values.decode(id_) if id_ else ""
+    try:
+        value = _values.decode(id_) if id_ else ""
+    except msgspec.DecodeError:  # a number beyond all numbers, such as 1e999
+        return id_.decode()
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if isinstance(value, str) else _encode(value).decode()

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from msgnode.bus.open_requests import DEFAULT_LIMITS, OpenRequests
 from msgnode.core import addresses, message_types, messages, nesting
 from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import Forbidden
@@ -419,6 +420,24 @@ def test_an_id_is_the_same_as_number_and_as_text(one: str, other: str) -> None:
         for id_ in (one, other)
     }
     assert len(keys) == 1
+
+
+@given(
+    st.from_regex(r"-?(0|[1-9][0-9]{0,40})(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,5})?", fullmatch=True)
+)
+def test_an_id_that_is_any_number_can_be_compared(number: str) -> None:
+    """Whoever fails at one ends what it serves: the session of a peer, for example."""
+    frame = f'{{"id":{number},"type":"read","from":"a","to":"b"}}'.encode()
+    key = messages.parse(frame).id_key
+    again = OpenRequests(DEFAULT_LIMITS, 0.0)
+    again.add("a", number.encode(), "asked", 0.0)
+    assert again.was_asked("a", key, "asked", 0.0)
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1E400", "1e309"])
+def test_an_id_beyond_all_numbers_is_known_by_how_it_is_written(number: str) -> None:
+    frame = f'{{"id":{number},"type":"read","from":"a","to":"b"}}'.encode()
+    assert messages.parse(frame).id_key == number
 
 
 def test_a_response_without_an_id_has_none() -> None:
