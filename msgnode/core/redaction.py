@@ -53,11 +53,15 @@ _IN_URL = re.compile(
     re.I,
 )
 _OF_PERSONS = re.compile(
-    r"\b((?!(?:https?|wss?|mqtts?|domain|global)://)[a-z][a-z0-9+.-]*://[^/\s\"'<>]*)/[^\s\"'<>,;]+",
+    r"\b((?!(?:https?|wss?|mqtts?|domain|global)://)[a-z][a-z0-9+.-]{0,40}://[^/\s\"'<>]*)/[^\s\"'<>,;]+",
     re.I,
 )
 _GUID = re.compile(r"\b(user-[gu]uid://)[^\s\"'<>,;]+", re.I)
-_MAIL = re.compile(r"[^\s/:\"'<>(),;=]+(?:@|%40)[^\s/:\"'<>(),;]+\.?[^\s/:\"'<>(),;.]", re.I)
+_BEFORE_AT = r"[^\s/:\"'<>(),;=]"
+# Looked for from the beginning of a word: else each word is read again from each of its characters.
+_MAIL = re.compile(
+    rf"(?<!{_BEFORE_AT}){_BEFORE_AT}+(?:@|%40)[^\s/:\"'<>(),;]+\.?[^\s/:\"'<>(),;.]", re.I
+)
 _SHORTEST = 36  # characters of a session's token
 PLAIN = 20
 """Text of at most this many characters contains no token."""

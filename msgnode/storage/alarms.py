@@ -12,6 +12,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from msgnode import models
+from msgnode.core.json_text import storable
 from msgnode.core.redaction import cut
 
 POOL_EXHAUSTED = "pool-exhausted"
@@ -49,9 +50,9 @@ def raise_alarms(raised: Iterable[Raised]) -> None:
     times: Counter[tuple[str, str]] = Counter()
     texts: dict[tuple[str, str], str] = {}
     for kind, subject, text in raised:
-        subject = cut(subject)[:255]
+        subject = _named(subject)
         times[kind, subject] += 1
-        texts[kind, subject] = cut(text)[:500]
+        texts[kind, subject] = storable(cut(text)[:500])
     alike: dict[tuple[str, int, str], list[str]] = {}  # kind, times, text -> subjects
     for (kind, subject), count in times.items():
         alike.setdefault((kind, count, texts[kind, subject]), []).append(subject)
@@ -59,6 +60,11 @@ def raise_alarms(raised: Iterable[Raised]) -> None:
         for (kind, count, text), subjects in alike.items():
             for start in range(0, len(subjects), _AT_ONCE):
                 _raise(kind, count, text, subjects[start : start + _AT_ONCE], now)
+
+
+def _named(subject: str) -> str:
+    """A subject as it is stored: strangers may have said it."""
+    return str(storable(cut(subject)[:255]))
 
 
 def _raise(kind: str, count: int, text: str, subjects: list[str], now: datetime) -> None:
@@ -81,6 +87,6 @@ def _raise(kind: str, count: int, text: str, subjects: list[str], now: datetime)
 
 def clear_alarm(kind: str, subject: str) -> None:
     """Clear an alarm. Blocks: not for the event loop."""
-    models.Alarm.objects.filter(kind=kind, subject=cut(subject)[:255], cleared_at=None).update(
+    models.Alarm.objects.filter(kind=kind, subject=_named(subject), cleared_at=None).update(
         cleared_at=timezone.now()
     )

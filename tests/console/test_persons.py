@@ -306,6 +306,12 @@ def test_no_component_names_a_person_in_its_last_error() -> None:
     assert not ComponentStatus.objects.exclude(last_error="").exists()
 
 
+@pytest.mark.parametrize("words", ["a" * 100_000, "a." * 50_000, f"{'a' * 100_000} {EMAIL}"])
+def test_a_long_text_is_searched_for_persons_once(words: str) -> None:
+    """From each of its characters to its end would take many minutes."""
+    assert EMAIL not in without_persons(words)
+
+
 def test_what_a_connector_shows_of_a_person_is_told_and_forgotten() -> None:
     live_of("alice")
     user, other = f"user://localhost/{EMAIL}", "user://localhost/mallory@example.org"

@@ -1,4 +1,4 @@
-"""Alarms of one kind that stand at once are limited; what is beyond is counted in one."""
+"""Alarms of one kind that stand at once are limited, what is beyond counted in one; their texts."""
 
 from __future__ import annotations
 
@@ -29,3 +29,11 @@ def test_one_that_was_cleared_makes_room(monkeypatch: pytest.MonkeyPatch) -> Non
     alarms.clear_alarm("gap", "one")
     alarms.raise_alarm("gap", "two", "lost")
     assert not Alarm.objects.filter(subject=OTHERS).exists()
+
+
+def test_what_strangers_say_is_stored_without_nul_and_cleared_by_the_same_name() -> None:
+    alarms.raise_alarm("gap", "on\0e", "lo\0st")
+    (alarm,) = Alarm.objects.all()
+    assert (alarm.subject, alarm.text) == ("on\ufffde", "lo\ufffdst")
+    alarms.clear_alarm("gap", "on\0e")
+    assert not Alarm.objects.filter(cleared_at=None).exists()
