@@ -287,7 +287,7 @@ def cut(text: str) -> str:
 
 def in_short(text: str, short: str) -> SafeString:
     """The short form of a text in a cell of a list, with all of it as a tooltip."""
-    return format_html('<span title="{}">{}</span>', text, short) if text else SafeString()
+    return format_html('<span title="{}">{}</span>', text, short) if text else SafeString("")
 
 
 def bar(used: int, most: int, text: str) -> SafeString:
