@@ -386,6 +386,7 @@ def rtpengine(port: int, place: Path) -> Iterator[None]:
     needs_program("rtpengine")
     first = free_port()
     command = ["rtpengine", "--interface=127.0.0.1", f"--listen-ng=127.0.0.1:{port}",
+               "--config-file=none",  # whose one port of commands two cannot share
                f"--port-min={first}", f"--port-max={first + 20}", "--table=-1", "--foreground",
                "--log-stderr", "--num-threads=2"]  # fmt: skip
     with (place / "rtpengine").open("wb") as said:
