@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 
 VARIABLE = "NODE_WHEN_READY"
 NICENESS = 10
@@ -13,7 +15,9 @@ _END_SECONDS = 5.0
 
 
 class WhenReady:
-    """At most one command, whose end is reported; it does not outlive the launcher.
+    """At most one command, whose end is reported.
+
+    Neither it nor what it has started outlives the launcher.
 
     Args:
         command: a command line without shell syntax; "" for none.
@@ -39,6 +43,7 @@ class WhenReady:
             self._process = subprocess.Popen(  # noqa: S603  (make's own words)
                 ["nice", "-n", str(NICENESS), *self._words],  # noqa: S607
                 stdin=subprocess.DEVNULL,
+                process_group=0,  # ends as a whole: make would leave the installer behind
             )
         except OSError as error:
             self._say(f"{shlex.join(self._words)}: {error}")
@@ -60,9 +65,10 @@ class WhenReady:
         process, self._process = self._process, None
         if process is None:
             return
-        process.terminate()
-        try:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
             process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

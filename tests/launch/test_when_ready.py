@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 
+import psutil
 import pytest
 
 from msgnode.launch.when_ready import VARIABLE, WhenReady
@@ -46,6 +47,19 @@ def test_it_ends_with_the_launcher() -> None:
     assert process is not None
     command.stop()
     assert process.returncode
+
+
+def test_what_it_has_started_ends_with_it_though_it_ignores_that() -> None:
+    inner = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+    outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}])"
+    command = WhenReady(python(outer), lambda _: None)
+    command.start()
+    assert command._process is not None
+    process = psutil.Process(command._process.pid)
+    until(lambda: bool(process.children()), lambda: None)
+    (started,) = process.children()
+    command.stop()
+    until(lambda: not started.is_running() or started.status() == "zombie", lambda: None)
 
 
 def test_a_program_that_there_is_not_is_said() -> None:
