@@ -106,13 +106,18 @@ def vouched_for(message: Message, own: str, peer: str) -> Identity | None:
         return None
     _, at, of_name = one.username.rpartition("@")
     of_name, of_url = of_name.lower(), addresses.parse(one.userURL).home
-    is_ours = own in (of_name, of_url)
+    is_ours = any(_is_own(each, own, peer) for each in (of_name, of_url))
     if is_ours or not one.subject or len(bytes(said.assertedIdentity)) > MAX_SAID:
         return None
     url = one.userURL if _is_within(of_url, peer) else ""
     is_named = at and _is_within(of_name, peer)
     name = one.username if is_named else url or f"{one.subject}@{peer}"
     return Identity(NODE_ISSUER + peer, f"{one.subject} {one.issuer}", name, peer, url)
+
+
+def _is_own(domain: str, own: str, peer: str) -> bool:
+    """Whether a domain is this node's, at whichever port, and not the peer's at another port."""
+    return domain != peer and domain.partition(":")[0] == own.partition(":")[0]
 
 
 def _is_within(domain: str, peer: str) -> bool:

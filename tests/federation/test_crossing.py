@@ -182,6 +182,23 @@ def test_case_71_it_counts_for_nobody_of_this_domain_and_beside_no_token(said: M
     assert crossing.vouched_for(said, A, B) is None
 
 
+@pytest.mark.parametrize(
+    ("own", "peer", "name", "known_as"),
+    [
+        ("a.b.example:8443", "b.example", "carol@a.b.example", None),
+        ("a.b.example", "b.example:8443", "carol@a.b.example:8443", None),
+        ("b.example:8443", "b.example:9443", "bob@b.example:9443", "bob@b.example:9443"),
+        ("b.example:8443", "b.example:9443", "carol@b.example", None),
+    ],
+)
+def test_case_71_a_port_makes_nobody_of_this_domain_anothers(
+    own: str, peer: str, name: str, known_as: str | None
+) -> None:
+    said = vouched(replace(BOB, username=name, user_url=""))
+    known = crossing.vouched_for(said, own, peer)
+    assert (known.username if known is not None else None) == known_as
+
+
 @pytest.mark.parametrize("is_asserted", [False, True])
 @pytest.mark.parametrize("is_permitted", [False, True])
 def test_it_is_so_too_where_the_frame_for_the_peer_is_not_read_again(
