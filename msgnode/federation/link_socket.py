@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -28,6 +29,7 @@ from websockets.protocol import State
 
 from msgnode.core.envelope import EMPTY
 from msgnode.core.faults import FAULTS
+from msgnode.core.rates import source_of
 from msgnode.net.http import Network
 
 from . import link_keys
@@ -40,8 +42,8 @@ HEARTBEAT_SECONDS, SILENCE_SECONDS = 5.0, 20.0
 LATELY_SECONDS = 2.0
 """A socket of which nothing was heard for longer gives way to any other that is proved."""
 HANDSHAKES_AT_ONCE = 100
-"""Accepted sockets of a worker that are not proved yet, at most; the oldest gives way to another,
-so that who proves nothing keeps nobody out.
+"""Accepted sockets of a worker that are not proved yet, at most. Beyond, the oldest of the source
+address that has most of them gives way, so that who proves nothing keeps nobody out.
 """
 _UNREAD = "what was sent is not read"
 
@@ -372,7 +374,7 @@ class LinkEndpoint:
     def __init__(self, own: OwnNode, find: Find) -> None:
         self._own = own
         self._find = find
-        self._unproved: dict[LinkConnection, None] = {}  # oldest first
+        self._unproved: dict[LinkConnection, str] = {}  # and its source, oldest first
 
     async def __call__(
         self,
@@ -388,10 +390,13 @@ class LinkEndpoint:
         await send({"type": "websocket.accept", "subprotocol": protocol.SUBPROTOCOL})
         link = scope["extensions"]["msgnode.link"]
         connection = LinkConnection(link, self._own, self._find)
-        self._unproved = {each: None for each in self._unproved if each.is_unproved}
-        if len(self._unproved) >= HANDSHAKES_AT_ONCE:
-            next(iter(self._unproved)).end(LinkFault(protocol.LATE, "too many come at once"))
-        self._unproved[connection] = None
+        unproved = {each: of for each, of in self._unproved.items() if each.is_unproved}
+        if len(unproved) >= HANDSHAKES_AT_ONCE:
+            [(most, _)] = Counter(unproved.values()).most_common(1)
+            oldest = next(each for each, of in unproved.items() if of == most)
+            oldest.end(LinkFault(protocol.LATE, "too many come at once"))
+        unproved[connection] = source_of((scope.get("client") or [""])[0])
+        self._unproved = unproved
         try:
             await link.run(connection.received)
         finally:

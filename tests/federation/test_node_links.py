@@ -546,6 +546,40 @@ async def test_however_many_prove_nothing_another_is_heard() -> None:
     await asyncio.gather(*served)
 
 
+async def test_who_comes_many_times_and_proves_nothing_ends_nobody_elses_sockets() -> None:
+    _, b = ends()
+    endpoint = LinkEndpoint(b.wire.own, lambda _: b.wire)
+
+    async def send(message: dict[str, Any]) -> None:
+        """Accepted."""
+
+    async def receive() -> dict[str, Any]:
+        return {}
+
+    peers = "192.0.2.1"
+    sources = [peers, *["203.0.113.9"] * (link_socket.HANDSHAKES_AT_ONCE + 50)]
+    sockets = [AcceptedSocket() for _ in sources]
+    served = [
+        asyncio.create_task(
+            endpoint(
+                {
+                    "subprotocols": [protocol.SUBPROTOCOL],
+                    "extensions": {"msgnode.link": each},
+                    "client": (source, 4711),
+                },
+                receive,
+                send,
+            )
+        )
+        for each, source in zip(sockets, sources, strict=True)
+    ]
+    await until(lambda: sum(each.code == protocol.LATE for each in sockets) == 51)
+    assert not sockets[0].code
+    for each in sockets:
+        each.close(1000, "")
+    await asyncio.gather(*served)
+
+
 async def test_a_gap_and_a_fault_of_whoever_serves_the_peer() -> None:
     a, b = ends()
     Joined(a, b)
