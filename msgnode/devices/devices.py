@@ -102,7 +102,7 @@ class Devices:
         return DeviceLink(buffer, HIGH_WATER)
 
     def enter(self, connection: DeviceConnection, source: str) -> Device:
-        """A connection has a session: it is a device's from now on.
+        """A connection, which is counted, has a session: it is a device's from now on.
 
         Raises:
             NotIdentified: the session has ended meanwhile.
@@ -113,7 +113,6 @@ class Devices:
         known = self._devices.get(session.id)
         if known is not None and known.connection is not connection:
             self._end(known)
-        self._sockets.add(connection, source)
         keys = known.keys if known is not None else IdempotencyKeys(self._budget)
         device = Device(session, connection.link.buffer, connection, source, keys)
         if known is not None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 from msgnode.bus.ports import Listener, Proof
 from msgnode.core.errors import NotIdentified
@@ -52,15 +53,17 @@ class DeviceSessions:
         connection = self._connect(source, self.devices.link())
         if found is not None:
             connection.identify(found.identity, found.digest)
-        answer = await connection.begin_session(runtime_url)
-        self.devices.enter(connection, source)
+        with self._counted(connection, source):
+            answer = await connection.begin_session(runtime_url)
+            self.devices.enter(connection, source)
         return SessionKey(connection.last_runtime_url, str(answer["runtimeToken"]))
 
     async def replace(self, key: SessionKey, source: str) -> SessionKey:
         """A fresh session in the place of one that has ended, as `re-open` gives it."""
         connection = self._connect(source, self.devices.link())
-        answer = await connection.begin_session(f"{key.runtime_url}/{key.token}", "re-open")
-        self.devices.enter(connection, source)
+        with self._counted(connection, source):
+            answer = await connection.begin_session(f"{key.runtime_url}/{key.token}", "re-open")
+            self.devices.enter(connection, source)
         return SessionKey(connection.last_runtime_url, str(answer.get("runtimeToken", key.token)))
 
     async def device(self, listener: Listener, key: SessionKey, source: str) -> Device:
@@ -84,12 +87,23 @@ class DeviceSessions:
 
     async def _resume(self, listener: Listener, key: SessionKey, source: str) -> Device:
         connection = self._connect(source, self.devices.link(listener))
-        answer = await connection.begin_session(f"{key.runtime_url}/{key.token}", "re-open")
-        if answer.get("runtimeToken", key.token) != key.token:  # it ended meanwhile
-            connection.end(CloseCode.NORMAL, "the session has ended")
-            connection.lost()
-            raise NotIdentified(ENDED)
-        return self.devices.enter(connection, source)
+        with self._counted(connection, source):
+            answer = await connection.begin_session(f"{key.runtime_url}/{key.token}", "re-open")
+            if answer.get("runtimeToken", key.token) != key.token:  # it ended meanwhile
+                connection.end(CloseCode.NORMAL, "the session has ended")
+                connection.lost()
+                raise NotIdentified(ENDED)
+            return self.devices.enter(connection, source)
+
+    @contextmanager
+    def _counted(self, connection: DeviceConnection, source: str) -> Iterator[None]:
+        """Count a connection while its session begins, and afterwards unless that fails."""
+        self._parts.sockets.add(connection, source)
+        try:
+            yield
+        except BaseException:
+            self._parts.sockets.remove(connection, source)
+            raise
 
     def _connect(self, source: str, link: DeviceLink) -> DeviceConnection:
         self._parts.sockets.check(source)

@@ -40,12 +40,15 @@ LOOPBACK = [ipaddress.ip_network("127.0.0.0/8")]
 
 
 class Store:
-    """A database that commits at once, or is full."""
+    """A database that commits at once, or waits for `commits`, or is full."""
 
     is_full = False
+    commits: asyncio.Future[None] | None = None
 
     def __getattr__(self, name: str) -> Any:
         def submit(*_: Any) -> asyncio.Future[None]:
+            if self.commits is not None:
+                return self.commits
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             if self.is_full:
                 done.set_exception(Unavailable("The disk is full."))
@@ -128,14 +131,16 @@ class OutletRows:
 class Worker:
     """One worker."""
 
-    def __init__(self, *, rate: int = 10_000, idle: float = 60.0) -> None:
+    def __init__(
+        self, *, rate: int = 10_000, idle: float = 60.0, most_of_a_source: int = 50
+    ) -> None:
         limits = SessionSettings("always", True, True, 60, OUTBOX, 50, 3, "domain://d")
         self.store = Store()
         store: Any = self.store
         self.table = RoutingTable()
         self.sessions = SessionManager(limits, self.table, store, lambda *_: None)
         self.door = handshake(limits, self.sessions, self.table, store)
-        self.sockets = ConnectionLimits(100, 50, self.sessions.is_source_banned)
+        self.sockets = ConnectionLimits(100, most_of_a_source, self.sessions.is_source_banned)
         self.devices = Devices(self.sockets, self.sessions.queues, OUTBOX // 4, idle)
         self.sessions.on_closed.append(self.devices.session_closed)
         self.sessions.on_handed_off.append(self.devices.session_left)
@@ -150,7 +155,7 @@ class Worker:
             ResponseGuard(self.table, False, lambda _: None),
         )
         self.others = Others()
-        parts = ConnectionParts(
+        self.parts = parts = ConnectionParts(
             pipeline.carry, self.sessions, self.door, self.sockets,
             ConnectionSettings(FlowLimits(rate, 10**9, 100), 60),
         )  # fmt: skip

@@ -43,6 +43,31 @@ async def test_requests_that_wait_for_an_earlier_one_of_their_key_count_as_under
     assert sorted(each.status for each in under_way) == [202] * MAX_CALLS + [429]
 
 
+async def test_sessions_that_are_being_opened_count_towards_the_limit_of_their_source() -> None:
+    worker = Worker(most_of_a_source=2)
+    worker.store.commits = asyncio.get_running_loop().create_future()
+    asked = [
+        worker.request("POST", "/sessions", {"runtimeURL": f"runtime://d/{number}"})
+        for number in range(4)
+    ]
+    while sum(each.task.done() for each in asked) < 2:
+        await eventually()
+    worker.store.commits.set_result(None)
+    async with asyncio.timeout(20):
+        await asyncio.wait([each.task for each in asked])
+    assert sorted(each.status for each in asked) == [201, 201, 429, 429]
+    assert len(worker.sockets.connections) == 2
+
+
+async def test_a_session_that_could_not_be_opened_counts_no_more() -> None:
+    worker = Worker(most_of_a_source=1)
+    worker.store.is_full = True
+    assert (await worker.ask("POST", "/sessions", {"runtimeURL": "runtime://d/1"})).status == 503
+    assert not worker.sockets.connections
+    worker.store.is_full = False
+    assert (await worker.ask("POST", "/sessions", {"runtimeURL": "runtime://d/1"})).status == 201
+
+
 async def test_a_gap_is_told_again_until_it_is_confirmed() -> None:
     worker = Worker()
     token = await worker.open()

@@ -59,8 +59,12 @@ class BrokerSessions(ConnectionOpener):
         connection = self._made(BrokerConnection, link, SOURCE)
         subject = f"urn:device:{name}"
         connection.set_identity(Identity(BROKER_ISSUER, subject, username=subject), "")
-        await connection.begin_session(runtime_url)
         self._limits.add(connection, SOURCE)
+        try:
+            await connection.begin_session(runtime_url)
+        except BaseException:
+            self._uncount(connection, SOURCE)
+            raise
         return connection
 
     def left(self, connection: BrokerConnection) -> None:

@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 
-from msgnode.core.errors import Forbidden, NodeError, Unavailable
+from msgnode.core.errors import Forbidden, NodeError, TooMany, Unavailable
 from msgnode.devices.mqtt import device_frames, session
 from msgnode.devices.mqtt.broker import BrokerAccess
 from msgnode.devices.mqtt.broker_client import BrokerAddress
 from msgnode.devices.mqtt.counters import MqttCounters
 from msgnode.devices.mqtt.delivery import Delivery
 from msgnode.devices.mqtt.device_frames import DeviceFrames
+from msgnode.devices.mqtt.link import BrokerLink
+from msgnode.devices.mqtt.session import BrokerConnection, BrokerSessions
 from msgnode.devices.mqtt.topics import DeviceTopics
+from tests.devices.in_process import Worker
 from tests.node import eventually
 
 
@@ -119,3 +122,23 @@ async def test_a_device_that_is_held_back_alone_is_refused_where_others_wait_beh
         await until_done(frames, delivery)
         assert "faster" in frames._counters.last_error
     frames._devices.clear()
+
+
+async def test_sessions_that_are_being_opened_count_towards_the_limit_of_connections() -> None:
+    worker = Worker(most_of_a_source=2)
+    sessions = BrokerSessions(worker.parts)
+    worker.store.is_full = True
+    with pytest.raises(NodeError, match="could not be stored"):
+        await sessions.open("runtime://d/0", "0", BrokerLink())
+    assert not worker.sockets.connections
+    worker.store.is_full = False
+    worker.store.commits = asyncio.get_running_loop().create_future()
+    asked = [
+        asyncio.create_task(sessions.open(f"runtime://d/{each}", each, BrokerLink()))
+        for each in "123"
+    ]
+    await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+    worker.store.commits.set_result(None)
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(each) for each in answers] == [BrokerConnection, BrokerConnection, TooMany]
+    assert len(worker.sockets.connections) == 2
