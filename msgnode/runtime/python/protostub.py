@@ -402,6 +402,8 @@ class Protostub:
 
     def _received(self, message: Message) -> None:
         body = message.get("body") or {}
+        if not isinstance(body, dict):
+            return  # not ours to answer: nodes refuse it
         is_own = body.get("via") in (self._mark, self._stub_url)
         if not message or message.get("from") == _SESSION or is_own:
             return

@@ -389,6 +389,7 @@ export default class MessagingNodeProtoStub {
       return;
     }
     const body = message.body ?? {};
+    if (typeof body !== "object" || Array.isArray(body)) return; // nodes refuse it
     if (body.via === this.#mark || body.via === this.#stubURL) return; // our own, come back
     if (message.type === "response" && this.#claims.size && this.#granted(message)) return;
     this.#post({ ...message, body: { ...body, via: this.#stubURL } });
@@ -469,14 +470,12 @@ export default class MessagingNodeProtoStub {
     this.#post({ type: "update", from: this.#stubURL, to: `${this.#stubURL}/status`, body });
   }
 
-  /** Hand a message to the bus. A listener's fault is reported, and does not stop the stub. */
+  /** Hand a message to the bus. What it refuses, or a listener's fault, ends neither the stub nor the process. */
   #post(message) {
     try {
       this.#bus.postMessage(message);
     } catch (error) {
-      queueMicrotask(() => {
-        throw error;
-      });
+      console.error("The bus of the stub failed at a message:", error);
     }
   }
 
