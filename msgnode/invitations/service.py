@@ -282,7 +282,11 @@ class InvitationService:
         raise BadGateway(f"The endpoint answered {status}.")
 
     def _check_held(self, hyperty: str, caller: Listener) -> None:
-        """Check that the session holds the address for answers. Raises Forbidden."""
+        """Check that the session holds the address for answers. Raises BadMessage and Forbidden."""
+        if hyperty and (len(hyperty) > addresses.MAX_HELD or addresses.fault(hyperty)):
+            raise BadMessage(
+                f"params.hyperty must be an address of at most {addresses.MAX_HELD} characters."
+            )
         is_below = addresses.is_under(hyperty, caller.runtime_url) if hyperty else False
         holder: Any = self._table.owners.get(hyperty)
         if not is_below and (holder is None or holder.id != caller.id):

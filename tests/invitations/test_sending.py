@@ -17,6 +17,7 @@ from django.conf import settings
 from msgnode import models
 from msgnode.bus.table import RoutingTable
 from msgnode.connectors.identity_requests import Execute
+from msgnode.core import addresses
 from msgnode.core.errors import BadGateway, BadMessage, GatewayTimeout, Gone, NotFound, TooMany
 from msgnode.core.identity import Identity, Speaker
 from msgnode.invitations import guests, service
@@ -90,6 +91,19 @@ def kept() -> int:
 @sync_to_async
 def accepted() -> None:
     models.SentInvitation.objects.update(runtime_url="runtime://b.example/bob", session="s")
+
+
+@pytest.mark.parametrize(
+    "hyperty", [f"{ALICE}/\0", f"{ALICE}/{'x' * (addresses.MAX_HELD - len(ALICE))}"]
+)
+async def test_nothing_is_stored_that_is_no_address_or_too_long_for_one(
+    home: Home, hyperty: str
+) -> None:
+    """PostgreSQL would not take it."""
+    with pytest.raises(BadMessage, match=r"params\.hyperty"):
+        await home.ask("subscribePush", hyperty=hyperty)
+    good = f"{ALICE}/{'x' * (addresses.MAX_HELD - len(ALICE) - 1)}"
+    assert await home.ask("subscribePush", hyperty=good)
 
 
 async def test_one_of_which_nobody_says_that_it_came_is_good_for_nothing(home: Home) -> None:
