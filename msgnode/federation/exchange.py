@@ -204,7 +204,7 @@ class PeerExchange:
             self._all_answered.clear()
             await self._all_answered.wait()
 
-    def unanswered(self, seconds: float, at_most: int) -> dict[int, tuple[Waiting, float]]:
+    def awaited(self, seconds: float, at_most: int) -> dict[int, tuple[Waiting, float]]:
         """Requests sent so long ago without a response, by number, with the seconds since."""
         now = self._clock()
         first = islice(self._asked.values(), at_most)

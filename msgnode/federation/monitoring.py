@@ -289,7 +289,7 @@ class WaitingMessages:
         for pk, link in list(self._links.items()):
             queue = link.exchange.queue
             waits = queue.longest(SHOWN_AFTER, MOST)
-            sent = link.exchange.unanswered(SHOWN_AFTER, MOST)
+            sent = link.exchange.awaited(SHOWN_AFTER, MOST)
             now = {n: one.until for n, one in waits.items()} | dict.fromkeys(sent, 0.0)
             before = self._rows.get(pk)
             known = before or {}

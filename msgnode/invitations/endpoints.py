@@ -51,7 +51,7 @@ from msgnode.storage.deletion import delete_with_dependents
 from msgnode.web.proxies import source_of_request
 
 from . import wire
-from .wire import LEFT, Invitation
+from .wire import INVITATION_LEFT, Invitation
 
 DAYS = 30
 MAX_PER_USER = 10
@@ -135,7 +135,7 @@ def leave(id_: str, invitation: Invitation, seconds: int) -> None:
                 keep_until=min(expires, now + timedelta(seconds=seconds)),
                 expires_at=expires,
             )
-            control.post(LEFT, runtime_url=endpoint.runtime_url)
+            control.post(INVITATION_LEFT, runtime_url=endpoint.runtime_url)
     except IntegrityError:  # it came twice at once, or the endpoint has gone meanwhile
         if not known.filter(name=invitation.name).exists():
             raise _no_such_endpoint() from None
@@ -167,7 +167,7 @@ def withdraw(id_: str, name: str) -> None:
         if once.update(
             message=message, withdrawn=True, taken_until=None, keep_until=row.expires_at
         ):
-            control.post(LEFT, runtime_url=row.endpoint.runtime_url)
+            control.post(INVITATION_LEFT, runtime_url=row.endpoint.runtime_url)
 
 
 def take(runtime_url: str, subjects: set[str]) -> tuple[list[Waiting], bool]:

@@ -27,7 +27,7 @@ MAX_SECONDS = 600
 LEAST_SECONDS = 2
 """How long a message with a TTL of 0 is kept: until the workers have looked for its runtime."""
 MAX_NAME = 128
-LEFT = "invitation.left"
+INVITATION_LEFT = "invitation.left"
 """The kind of the control message to check a runtime. Payload: runtime_url."""
 
 

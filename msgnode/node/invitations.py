@@ -14,7 +14,7 @@ from msgnode.invitations import service
 from msgnode.invitations.delivery import InvitationDelivery
 from msgnode.invitations.guests import Guests
 from msgnode.invitations.service import InvitationService
-from msgnode.invitations.wire import LEFT
+from msgnode.invitations.wire import INVITATION_LEFT
 from msgnode.monitoring import connector_figures
 from msgnode.sessions.manager import SessionManager
 from msgnode.subscriptions.component import SubscriptionComponent
@@ -61,7 +61,7 @@ def invitations(
     room = Subsystem(
         load=delivery.load,
         serve=lambda: [guests.watch()],
-        handlers={LEFT: delivery.left},
+        handlers={INVITATION_LEFT: delivery.left},
         metrics=partial(connector_figures.invitations, answering, delivery, guests),
         stop=stop,
     )

@@ -44,7 +44,7 @@ from msgnode.federation.store import RESTART as PEERS_RESTART
 from msgnode.identity.identify_timeout import IdentifyTimeout
 from msgnode.identity.provider.backend import EmbeddedProvider
 from msgnode.identity.service import IdentityService, IdentitySources
-from msgnode.invitations.wire import LEFT
+from msgnode.invitations.wire import INVITATION_LEFT
 from msgnode.monitoring import collector, connector_figures, peer_figures, worker_queries
 from msgnode.monitoring.domain_watch import DomainWatch
 from msgnode.monitoring.path_probe import PathProbe, ProbeSettings
@@ -678,7 +678,8 @@ def _control(
     )
     handlers: dict[str, Handler] = {
         **dict.fromkeys(
-            (PEERS_CHANGED, PEERS_DIAL, PEERS_RESTART, TOPICS_CHANGED, LEFT), _passed_over
+            (PEERS_CHANGED, PEERS_DIAL, PEERS_RESTART, TOPICS_CHANGED, INVITATION_LEFT),
+            _passed_over,
         ),
         **orders.handlers(),
     }

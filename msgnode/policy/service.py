@@ -1,5 +1,22 @@
 """Policies in a worker: the snapshot in force, the decision log, re-evaluation of subscriptions.
 
+From an operator who publishes to the next message that it decides on, at every worker:
+
+    1  policies/authoring/pap.py       publish, publish_document
+         compiles the draft and runs its tests; then stores the version, and its notice for the
+         workers, in one transaction
+    2  storage/control.py              ControlReader.read
+         each worker reads the notice within half a second, wherever it was published
+    3  policy/service.py               PolicyService.published, watch, decide_again
+         has the version compiled in a thread, puts it in force by one assignment between two
+         messages, and ends the subscriptions that it no longer allows
+    4  policies/enforcement/prp.py     active_sets, compiled
+         reads the newest version, not the one of the notice: two in a row are compiled once
+    5  bus/pipeline.py                 Pipeline.carry
+         asks for each message, inbound and for each recipient that is left
+    6  policies/enforcement/pep.py     PolicyEnforcer.enforce
+         evaluates the version in force, obeys what it obliges to, and leaves the entry of the log
+
 Rules
 - Each worker hears of a published version from the control outbox (storage/control.py), compiles it
   in a thread, and puts it in force by one assignment on the loop. No worker waits for another.

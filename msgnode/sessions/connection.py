@@ -84,7 +84,7 @@ class Connection:
         self.closed_with = 0
         self.refusal: NodeError | None = None  # why it has no session, if still to be told
         self.proof = ""  # digest of the token that proved its identity
-        self.checked: dict[str, bool] = {}  # see liveness.Newcomer
+        self.checked: dict[str, bool] = {}  # see liveness.before
         self.flow = FlowControl(settings.flow, remote_address, self._go_on)
         self._anonymous = Speaker("", "", remote_address=remote_address)
         self._sessions = sessions

@@ -184,7 +184,7 @@ class SessionHandshake:
                 caller.checked.clear()
                 raise error
             case AskAlive(sessions):
-                raise self._liveness.before(sessions, caller)
+                raise self._liveness.before(sessions, caller.checked)
             case Open(ends) if ends is not None:
                 here = self.locator.here(ends)
                 self._sessions.close(here, Event.END, "made room for a newer session")

@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 from msgnode.bus.ports import Listener
 from msgnode.core.faults import FAULTS
@@ -33,16 +32,6 @@ WORKER_SECONDS = 1.0
 
 Outcome = bool | None
 """True: alive. False: dead, and its session is detached. None: unknown."""
-
-
-class Newcomer(Protocol):
-    """The connection that waits for checks.
-
-    `checked` maps the sessions that were checked for it and are still connected to whether they
-    have answered.
-    """
-
-    checked: dict[str, bool]
 
 
 class _Check:
@@ -67,9 +56,12 @@ class LivenessChecks:
         self._under_way: dict[str, _Check] = {}
         sessions.on_detached.append(self._detached)
 
-    def before(self, sessions: Sequence[Listener], newcomer: Newcomer) -> Pending:
-        """The Pending to raise until the sockets of these sessions have been checked."""
-        return Pending("Who is there", partial(self._ask_all, tuple(sessions), newcomer))
+    def before(self, sessions: Sequence[Listener], checked: dict[str, bool]) -> Pending:
+        """The Pending to raise until the sockets of these sessions have been checked.
+
+        `checked` gets the sessions that are still connected then, and whether they have answered.
+        """
+        return Pending("Who is there", partial(self._ask_all, tuple(sessions), checked))
 
     def ask(self, session: Listener, then: Callable[[Outcome], None]) -> None:
         """Check the socket of a session; `then` is called once, after this has returned."""
@@ -103,13 +95,13 @@ class LivenessChecks:
             self._settle(check, outcome)
 
     def _ask_all(
-        self, sessions: tuple[Listener, ...], newcomer: Newcomer, known: Callable[[], None]
+        self, sessions: tuple[Listener, ...], checked: dict[str, bool], known: Callable[[], None]
     ) -> None:
         left = {each.id for each in sessions}
 
         def settled(id_: str, outcome: Outcome) -> None:
             if outcome is not False:
-                newcomer.checked[id_] = outcome is True
+                checked[id_] = outcome is True
             left.discard(id_)
             if not left:
                 known()
