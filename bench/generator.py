@@ -24,7 +24,7 @@ from .loads.holding import HoldingLoad
 from .loads.nats import NatsRelayLoad
 from .loads.operations import OperationsLoad
 from .loads.registrations import RegistrationLoad
-from .loads.relay import AcrossLoad, LinkedLoad, RelayLoad, SteadyLoad
+from .loads.relay import AcrossLoad, LinkedLoad, RelayLoad
 from .loads.resumption import ResumptionLoad
 from .loads.varied import VariedLoad
 from .processes import raise_file_limit
@@ -44,7 +44,6 @@ async def serve(port: int, server_pid: int) -> None:
         "hold": HoldingLoad(port, server_pid),
         "operations": OperationsLoad(port, server_pid),
         "resume": ResumptionLoad(port, server_pid),
-        "steady": SteadyLoad(port, server_pid),
         "varied": VariedLoad(port, server_pid),
         "drain": DrainingLoad(port, server_pid),
         "register": RegistrationLoad(port, server_pid),

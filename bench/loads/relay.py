@@ -36,7 +36,7 @@ class Pair:
 
     def start(self, frames: Sequence[bytes], window: int) -> None:
         self._frames = cycle(frames)
-        self.is_running = True
+        self.is_running = window > 0
         for _ in range(window):
             self._send()
 
@@ -63,19 +63,35 @@ class RelayLoad:
     async def run(
         self,
         pairs: int,
-        window: int,
         size: int,
         seconds: float,
+        window: int = 0,
         ids: int = 1,
+        rate: float = 0.0,
     ) -> dict[str, Any]:
-        """One sample: rate, time under way, messages lost. `ids` is how many different ids the
-        messages of a pair have."""
+        """One sample: rate, time under way, messages lost.
+
+        Args:
+            pairs: how many.
+            size: of a message's value, in bytes.
+            seconds: for how long.
+            window: messages of a pair that are under way; 0 with a `rate`.
+            ids: how many different ids the messages of a pair have.
+            rate: messages per second of all pairs, whatever the server makes of them.
+        """
         await self._open(pairs)
         used = self._pairs[:pairs]
         for number, pair in enumerate(used):
             pair.times.clear()
             pair.start(self._frames(number, size, ids), window)
-        sample = await measure(lambda: sum(pair.count for pair in used), seconds, self._server_pid)
+        sending = asyncio.create_task(_send(used, rate)) if rate else None
+        try:
+            sample = await measure(
+                lambda: sum(pair.count for pair in used), seconds, self._server_pid
+            )
+        finally:
+            if sending is not None:
+                sending.cancel()
         for pair in used:
             pair.is_running = False
         return {**sample, **await _how_it_went(used)}
@@ -164,30 +180,9 @@ def fields(sender: str, to: str, size: int) -> dict[str, Any]:
     return {"type": "update", "from_": sender, "to": to, "body": {"value": text(size)}}
 
 
-# --- steady: so many messages a second, whatever the server makes of them ------------------------
+# --- so many messages a second --------------------------------------------------------------------
 
-_PAIRS = 20
 _EVERY = 0.01  # seconds between two bursts
-
-
-class SteadyLoad(RelayLoad):
-    async def run(self, rate: float, size: int, seconds: float) -> dict[str, Any]:  # type: ignore[override]
-        """One sample: the processor time a server takes at this rate, and how long messages are
-        under way."""
-        await self._open(_PAIRS)
-        pairs = self._pairs[:_PAIRS]
-        for number, pair in enumerate(pairs):
-            pair.start(self._frames(number, size), 0)
-            pair.is_running = False
-            pair.times.clear()
-        sending = asyncio.create_task(_send(pairs, rate))
-        try:
-            sample = await measure(
-                lambda: sum(pair.count for pair in pairs), seconds, self._server_pid, 1.0
-            )
-        finally:
-            sending.cancel()
-        return {**sample, **await _how_it_went(pairs)}
 
 
 async def _send(pairs: list[Any], rate: float) -> None:

@@ -1,7 +1,9 @@
 """Relay to runtimes of another node over a link, beside that within one node, in the same run.
 
 What a message costs is compared with a relay within each of the two nodes at the same time: two
-processors of one core that are both busy take longer for the same work.
+processors of one core that are both busy take longer for the same work. It is also compared with
+such a relay of as many messages a second: a node works for each second, too, and more so for each
+message the fewer there are at once.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from bench.servers import NODE, manage
 
 A, B = "a.example", "b.example"
 ONE, BOTH = "one node", "each node by itself"
+AS_MANY = "each node by itself, as many messages"
 LINKED, THERE = "over a link", "the node there"
 LOADS = ((1, 1, 100), (10, 10, 100), (10, 50, 100), (100, 1, 100), (10, 10, 1_000))
 QUICK = ((10, 10, 100),)
@@ -62,7 +65,7 @@ def _relay(
     one, other, linked = (
         partial(
             at.call, do, to=to.server.port, pid=to.server.pid, domains=domains, pairs=pairs,
-            window=window, size=size, seconds=plan.seconds,
+            size=size, seconds=plan.seconds,
         )
         for at, do, to, domains in (
             (first, "relay_beside", first, (A, A)),
@@ -73,19 +76,25 @@ def _relay(
     with ThreadPoolExecutor(1) as beside:
         for turn in plan.rotations((ONE, BOTH, LINKED)):
             for name in turn:
-                meanwhile = beside.submit(other) if name == BOTH else None
-                sample = linked() if name == LINKED else one()
+                meanwhile = beside.submit(other, window=window) if name == BOTH else None
+                sample = (linked if name == LINKED else one)(window=window)
                 result.case(title, name).samples.append(sample)
                 if meanwhile is not None:
                     meanwhile.result()
                 if name == LINKED:
                     at_other = {**sample, "cpu_us": sample["cpu_us_there"]}
                     result.case(title, THERE).samples.append(at_other)
+                    meanwhile = beside.submit(other, rate=sample["rate"])
+                    result.case(title, AS_MANY).samples.append(one(rate=sample["rate"]))
+                    meanwhile.result()
     alone, both, over, there = (result.case(title, each) for each in (ONE, BOTH, LINKED, THERE))
+    as_many = result.case(title, AS_MANY)
     is_busy = window > 1
     result.ratios.append(ratio(over, alone, target=LEAST_SHARE if is_busy else None))
     for each in (over, there):
-        result.ratios.append(ratio(each, both, "cpu_us", MOST_CPU if is_busy else None, "at most"))
+        for under in (both, as_many):
+            target = MOST_CPU if is_busy else None
+            result.ratios.append(ratio(each, under, "cpu_us", target, "at most"))
     plan.say(title)
 
 

@@ -19,7 +19,7 @@ from bench.servers import NODE
 
 SESSIONS, QUICK = 100_000, 2_000
 IDLE = 60  # seconds: three heartbeats of each
-PAIR: dict[str, Any] = {"rate": 500, "size": 300}
+PAIR: dict[str, Any] = {"pairs": 20, "rate": 500, "size": 300}
 FILES_BESIDE = 5_000
 GRACE = 3_600  # seconds until a detached session ends: longer than all of this takes
 
@@ -42,7 +42,7 @@ def measure(plan: Plan) -> PartResult:
         Generator(server) as crowd,
         Generator(server) as pair,
     ):
-        alone = pair.call("steady", seconds=5 * plan.seconds, **PAIR)
+        alone = pair.call("relay", seconds=5 * plan.seconds, **PAIR)
         for title, number in _stages(sessions, sockets):
             result.case(title, NODE).samples.append(_opened(server, crowd, number, sockets))
             plan.say(title)
@@ -51,7 +51,7 @@ def measure(plan: Plan) -> PartResult:
         time.sleep(seconds)
         share = (_used(server) - used) / seconds
         result.case("idle", NODE).samples.append({"seconds": seconds, "server_cpu": share})
-        beside = pair.call("steady", seconds=5 * plan.seconds, **PAIR)
+        beside = pair.call("relay", seconds=5 * plan.seconds, **PAIR)
         for title, sample in (("a pair before them", alone), ("a pair beside them", beside)):
             told = {key: sample[key] for key in ("p50_us", "p99_us", "lost")}
             result.case(title, NODE).samples.append({"seconds": 5 * plan.seconds, **told})
