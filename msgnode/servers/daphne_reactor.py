@@ -35,6 +35,8 @@ from twisted.internet import asyncioreactor, main, tcp
 from msgnode.core.faults import FAULTS, RESET
 from msgnode.sessions.turn_queue import TurnQueue
 
+from .cork import CORK
+
 AT_ONCE = 500
 """Connections whose peer has gone that are passed on per turn of the loop."""
 _FEW = 256
@@ -128,11 +130,15 @@ class ConnectionPoll:
         ready = self._epoll.poll(0, _FEW)
         if len(ready) == _FEW:
             ready = self._epoll.poll(0, len(self._descriptors))
-        if gone := [descriptor for descriptor, events in ready if events & _GONE]:
-            self._pass_on(gone)
-        for descriptor, events in ready:
-            if not events & _GONE and (connection := self._by_descriptor.get(descriptor)):
-                self._read(connection)
+        CORK.reading()
+        try:
+            if gone := [descriptor for descriptor, events in ready if events & _GONE]:
+                self._pass_on(gone)
+            for descriptor, events in ready:
+                if not events & _GONE and (connection := self._by_descriptor.get(descriptor)):
+                    self._read(connection)
+        finally:
+            CORK.read()
 
     def _pass_on(self, gone: list[int]) -> None:
         for descriptor in gone:

@@ -1,4 +1,4 @@
-"""The Link for the node's own servers: text frames of a turn, or of a fan-out, are sent together.
+"""The Link for the node's own servers: text frames that are written together are sent together.
 
 Implements the Link of sessions/outbox.py. A server defines how bytes reach its transport, how a
 closing handshake begins, and how reading pauses. A link whose transport fails is dropped; the
@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import struct
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable
-from time import monotonic, thread_time
+from time import monotonic
 
 from msgnode.core.faults import FAULTS
-from msgnode.sessions.turn_queue import TURN_QUEUE
+
+from .cork import CORK
 
 CLOSE_HANDSHAKE = 5.0
 """Seconds that a client has for its half of the closing handshake, if it reads."""
@@ -31,14 +31,6 @@ FAILURE_BYTES = 64 * 1024 * 1024
 
 _PING = b"\x89\x00"
 _SHORT = [struct.pack("!BB", 0x81, size) for size in range(126)]
-HOLD = 0.05
-"""Seconds of processor time that frames of a fan-out may wait for those of the next one."""
-AT_ONCE = 250
-"""Sockets with such frames that are written to in one turn of the loop, some 2 ms."""
-QUIET_TURNS = 3
-"""Turns of the loop until work that took several is over: a sender that was held back is read again
-in the second, and what it has sent meanwhile belongs to it.
-"""
 _CORK_LIMIT = 64 * 1024  # bytes; the transports' own measure of a full buffer
 
 
@@ -172,7 +164,7 @@ class SocketLink(ABC):
         if frame is not _ENCODED.frame:
             _ENCODED.take(frame)
         if not self._corked:
-            _CORK.add(self)
+            CORK.add(self)
         self._corked.append(_ENCODED.data)
         self._corked_bytes += _ENCODED.size
         if self._corked_bytes > _CORK_LIMIT:
@@ -271,58 +263,3 @@ class SocketLink(ABC):
         """The socket is gone."""
         self.closing()
         self._closed.set()
-
-
-class _Cork:
-    """Sends what was written to links in one turn of the loop, or in several, together.
-
-    Most frames leave at the end of the turn. Those of work that takes several turns, such as
-    fan-outs (sessions/turn_queue.py), wait until that is done, at most HOLD seconds: a socket that
-    observes costs as much for ten frames as for one. Then AT_ONCE sockets are written to each turn.
-    Meanwhile such work waits, again at most HOLD seconds: else two halves of what a sender has
-    under way would follow each other for ever, each with half of the frames.
-    """
-
-    def __init__(self) -> None:
-        self._corked: list[SocketLink] = []
-        self._held: list[SocketLink] = []
-        self._held_since = 0.0
-        self._quiet_turns = 0
-        self._released: deque[SocketLink] = deque()
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def add(self, link: SocketLink) -> None:
-        """Have the frames of a link sent; it has none that wait already."""
-        if not TURN_QUEUE.is_working:
-            self._corked.append(link)
-        else:
-            if not self._held:
-                self._held_since = thread_time()
-                self._quiet_turns = QUIET_TURNS
-            self._held.append(link)
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:  # the first one, or the loop is a new one
-            self._loop = loop
-            loop.call_soon(self._send)
-
-    def _send(self) -> None:
-        self._loop = None
-        links, self._corked = self._corked, []
-        self._quiet_turns = 0 if TURN_QUEUE.is_waited_for else self._quiet_turns + 1
-        is_over = self._quiet_turns >= QUIET_TURNS or thread_time() - self._held_since > HOLD
-        if is_over and self._held and not self._released:
-            self._released.extend(self._held)
-            self._held.clear()
-            TURN_QUEUE.block(HOLD)
-        if self._released:
-            links += (self._released.popleft() for _ in range(min(AT_ONCE, len(self._released))))
-            if not self._released:
-                TURN_QUEUE.unblock()
-        for link in links:
-            link.uncork()  # does not raise: a link that fails ends by itself
-        if self._held or self._released:
-            self._loop = asyncio.get_running_loop()
-            self._loop.call_soon(self._send)
-
-
-_CORK = _Cork()

@@ -328,6 +328,7 @@ class Polled:
         self.told: list[tuple[str, Accepted]] = []
         self.gone: list[int] = []
         self.when_ended: Callable[[Accepted], Any] = lambda connection: None
+        self.when_read: Callable[[], Any] = lambda: None
         self.poll = ConnectionPoll(loop, self._read, self._ended)
         stack.callback(lambda: loop.remove_reader(self.poll._epoll.fileno()))
 
@@ -345,6 +346,7 @@ class Polled:
         connection.recv(100)
         self.told.append(("read", connection))
         self.gone.append(self.gone_now)
+        self.when_read()
 
     @property
     def gone_now(self) -> int:
@@ -406,6 +408,38 @@ def test_more_than_a_few_that_are_ready_are_all_read_in_a_turn(
     for client, _ in polled.pair(5):
         client.send(b"text")
     assert len(serve(polled)) == 5
+
+
+class Answering:
+    """A link that notes what was read when its frames were sent."""
+
+    def __init__(self, polled: Polled) -> None:
+        self.sent_after: list[int] = []
+        self._polled = polled
+
+    def uncork(self) -> None:
+        self.sent_after.append(len(self._polled.told))
+
+
+def test_what_is_answered_leaves_once_all_that_were_ready_are_read(polled: Polled) -> None:
+    """In the same turn of the loop, which does not run here, and even if reading one fails."""
+    link = Answering(polled)
+    polled.when_read = lambda: daphne_reactor.CORK.add(link)
+    for client, _ in polled.pair(3):
+        client.send(b"text")
+    assert len(serve(polled)) == 3
+    assert link.sent_after == [3, 3, 3]
+
+    def fails() -> None:
+        daphne_reactor.CORK.add(link)
+        raise RuntimeError
+
+    polled.when_read = fails
+    for client, _ in polled.pair(2):
+        client.send(b"text")
+    with pytest.raises(RuntimeError):
+        serve(polled)
+    assert link.sent_after == [3, 3, 3, 1]
 
 
 def test_one_that_has_gone_is_told_once_until_it_is_watched_again(polled: Polled) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from msgnode.core.faults import FAULTS
-from msgnode.servers import socket_link
+from msgnode.servers import cork, socket_link
 from msgnode.servers.daphne_internals import InternalProtocol
 from msgnode.servers.daphne_link import DaphneLink
 from msgnode.sessions import turn_queue
@@ -100,7 +100,7 @@ async def test_frames_of_one_turn_leave_in_one_piece_and_in_order() -> None:
 async def test_frames_of_fan_outs_that_take_several_turns_leave_in_one_piece(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(socket_link, "AT_ONCE", 2)
+    monkeypatch.setattr(cork, "AT_ONCE", 2)
     links, transports = zip(*(make() for _ in range(5)), strict=True)
     aside, heard = make()
     clock = FanOuts(monkeypatch, links)
@@ -126,7 +126,7 @@ async def test_frames_of_fan_outs_without_end_leave_after_a_while(
     clock.carry(1_000)
     for _ in range(100):
         await asyncio.sleep(0)
-    assert 1 < len(transport.sent) <= 100 * 2 * TURN / socket_link.HOLD
+    assert 1 < len(transport.sent) <= 100 * 2 * TURN / cork.HOLD
     assert clock.turns.under_way, "there is more to come"
 
 
@@ -143,7 +143,7 @@ async def test_a_fan_out_that_is_done_in_a_turn_leaves_at_its_end(
 async def test_what_a_sender_says_while_the_last_is_sent_or_it_was_held_back_leaves_in_one_piece(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(socket_link, "AT_ONCE", 2)
+    monkeypatch.setattr(cork, "AT_ONCE", 2)
     links, transports = zip(*(make() for _ in range(6)), strict=True)
     clock = FanOuts(monkeypatch, links)
     clock.carry(3)
@@ -162,7 +162,7 @@ async def test_what_a_sender_says_while_the_last_is_sent_or_it_was_held_back_lea
 async def test_fan_outs_wait_no_longer_than_a_while_for_sockets_that_are_sent_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(socket_link, "AT_ONCE", 1)
+    monkeypatch.setattr(cork, "AT_ONCE", 1)
     links, transports = zip(*(make() for _ in range(50)), strict=True)
     clock = FanOuts(monkeypatch, links)
     clock.carry(2)
@@ -170,7 +170,7 @@ async def test_fan_outs_wait_no_longer_than_a_while_for_sockets_that_are_sent_to
     clock.carry(1)
     await asyncio.sleep(0)
     assert clock.turns.under_way
-    clock.pass_by(1.2 * socket_link.HOLD)
+    clock.pass_by(1.2 * cork.HOLD)
     for _ in range(3):
         await asyncio.sleep(0)
     assert not clock.turns.under_way
@@ -192,10 +192,10 @@ class FanOuts:
         self._links = links
         self._clock = Clock()
         queue = TurnQueue(self._clock)
-        for module in (socket_link, turn_queue):
+        for module in (cork, turn_queue):
             monkeypatch.setattr(module, "TURN_QUEUE", queue)
-        monkeypatch.setattr(socket_link, "thread_time", self._clock)
-        monkeypatch.setattr(socket_link, "_CORK", socket_link._Cork())  # nothing of another test
+        monkeypatch.setattr(cork, "thread_time", self._clock)
+        monkeypatch.setattr(socket_link, "CORK", cork.Cork())  # nothing of another test
         self.turns = Turns(lambda: True, lambda: None)
 
     def carry(self, number: int) -> None:
