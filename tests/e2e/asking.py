@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+from array import array
 from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -46,6 +47,7 @@ class Runtime:
         self.refused: dict[int, Frame] = {}
         self.unsure: set[int] = set()
         self.open: dict[int, float] = {}
+        self.round_trips = array("d")  # seconds, of those whose socket was not lost meanwhile
         self.gaps: list[float] = []
         self._cuts: list[float] = []
         self.twice: list[int] = []
@@ -108,7 +110,9 @@ class Runtime:
     async def _take(self, frame: Frame, client: Client) -> None:
         body = frame.get("body") or {}
         if frame["type"] == "response":
-            self.open.pop(frame["id"], None)
+            sent = self.open.pop(frame["id"], None)
+            if sent is not None:
+                self.round_trips.append(asyncio.get_running_loop().time() - sent)
             self._old.pop(frame["id"], None)
             self.unsure.discard(frame["id"])
             if body.get("code") == 200:
