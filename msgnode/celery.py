@@ -15,13 +15,25 @@ from msgnode.monitoring.background_programs import MARK_SECONDS, mark
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgnode.settings")
 
-app = Celery("msgnode")
-app.config_from_object("django.conf:settings", namespace="CELERY")
-if "+sentinel://" in settings.CELERY_BROKER_URL:
+BROKER_SECONDS = 5.0
+"""How long whoever sends a task waits for a broker that does not answer; longer than the consumer
+waits for the next task.
+"""
+
+
+def of_redis(url: str) -> dict[str, Any]:
+    """Celery's settings for a Redis as its broker."""
     from msgnode.redis.url import celery_broker  # the client of Redis is for who has one
 
-    broker, options = celery_broker(settings.CELERY_BROKER_URL)
-    app.conf.update(broker_url=broker, broker_transport_options=options)
+    broker, options = celery_broker(url)
+    limits = {"socket_connect_timeout": BROKER_SECONDS, "socket_timeout": BROKER_SECONDS}
+    return {"broker_url": broker, "broker_transport_options": {**options, **limits}}
+
+
+app = Celery("msgnode")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+if settings.CELERY_BROKER_URL.startswith("redis"):
+    app.conf.update(of_redis(settings.CELERY_BROKER_URL))
 app.conf.beat_schedule = {
     name: {**each, "schedule": crontab(**when) if isinstance(when, dict) else when}
     for name, each in settings.BEAT_SCHEDULE.items()

@@ -87,6 +87,7 @@ from msgnode.workers.lone import LoneWorker
 from msgnode.workers.rebalancing import EVEN, Rebalancing
 from msgnode.workers.worker_process import WorkerId, times_fenced
 from policies.apps import PoliciesConfig
+from policies.enforcement.obligations import SEND_MAIL
 from spark.freshness import watch_reports
 
 from . import options
@@ -331,7 +332,15 @@ def _policy(at: Base, manager: SessionManager, held: Holdings) -> PolicyService:
         held.subscriptions.of,
         held.subscriptions.end,
         manager.missed,
+        _send_mail,
     )
+
+
+def _send_mail(*mail: Any) -> None:
+    """Hand a mail of a policy to the Celery worker. Blocks."""
+    from msgnode.celery import app  # the node does without
+
+    app.send_task(SEND_MAIL, mail, ignore_result=True)
 
 
 def _people(

@@ -25,6 +25,8 @@ Rules
   one that is no longer allowed ends, in memory at once and then in the database. That takes a
   millisecond per turn of the loop: messages, sessions and versions go on in between.
 - The decision buffer is emptied into the decision log every second, by the group writer.
+- One thread at a time executes obligations. While it waits for the broker, others wait in the
+  decision buffer, which is bounded: they take no thread from what else needs one.
 
 Rules of the attributes that the node provides (who holds an address, what is registered of a user)
 - A policy decision does not block. Registry data is fetched in a thread and cached; the sender of
@@ -179,6 +181,7 @@ class PolicyService:
 
     `listening` lists the sessions with subscriptions, `heard` those of one session; `drop` ends a
     subscription, and `missed` tells its session of a gap, so that its runtime checks what it has.
+    `send_mail` hands a mail to the Celery worker.
     """
 
     def __init__(
@@ -190,6 +193,7 @@ class PolicyService:
         heard: Callable[[Listener], Collection[str]],
         drop: Callable[[str, Listener], None],
         missed: Callable[[str], None],
+        send_mail: Callable[..., None],
     ) -> None:
         policy: dict[str, Any] = settings.POLICY
         zone = environment.zone()
@@ -199,9 +203,11 @@ class PolicyService:
         self._heard = heard
         self._drop = drop
         self._missed = missed
+        self._send_mail = send_mail
         self._manager = f"domain://msg-node.{settings.DOMAIN}/sm"
         self._wanted = asyncio.Event()
         self._decided_at = monotonic()
+        self._executing: asyncio.Future[None] | None = None
         self.enforcer = PolicyEnforcer(
             InformationPoint(NodeAttributeSource(table)),
             DecisionBuffer(policy["LOG_SAMPLE"], masks=policy["LOG_MASKS_BODIES"]),
@@ -267,7 +273,8 @@ class PolicyService:
 
     def write_down(self) -> None:
         """Pass the content of the decision buffer to the writer."""
-        entries, pending_obligations, hits = self.enforcer.decision_buffer.take()
+        buffer = self.enforcer.decision_buffer
+        entries, hits = buffer.take()
         if entries:
             self._writer.submit(Create(DecisionEntry, decision_log.rows(entries)))
             if any(entry.effect == "indeterminate" for entry in entries):
@@ -275,8 +282,11 @@ class PolicyService:
                 self._raise_alarm("policy-indeterminate", "", text)
         if hits:
             self._writer.submit(Call(lambda: decision_log.add_hits(hits)))
-        if pending_obligations:
-            asyncio.get_running_loop().run_in_executor(None, execute, pending_obligations)
+        is_executing = self._executing is not None and not self._executing.done()
+        if not is_executing and (obligations := buffer.take_obligations()):
+            self._executing = asyncio.get_running_loop().run_in_executor(
+                None, execute, obligations, self._send_mail
+            )
 
     async def decide_again(self) -> None:
         """End the subscriptions that are no longer allowed."""

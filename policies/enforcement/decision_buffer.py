@@ -148,15 +148,19 @@ class DecisionBuffer:
         summary = f"{effect}: {facts.message.type} from {facts.message.sender} to {facts.to}"
         self.pending_obligations.append(PendingObligation(obligation, cut(summary)))
 
-    def take(self) -> tuple[list[Entry], list[PendingObligation], Counter[tuple[str, ...]]]:
-        """Remove and return everything noted since the last call."""
+    def take(self) -> tuple[list[Entry], Counter[tuple[str, ...]]]:
+        """Remove and return the entries and hits since the last call."""
         hits: Counter[tuple[str, ...]] = Counter()
         for path, counter in self._hits.items():
             if counter[0]:
                 hits[path], counter[0] = counter[0], 0
-        taken = self.entries, self.pending_obligations, hits
-        self.entries, self.pending_obligations = [], []
+        entries, self.entries = self.entries, []
         self._of_source.clear()
+        return entries, hits
+
+    def take_obligations(self) -> list[PendingObligation]:
+        """Remove and return what is to be executed."""
+        taken, self.pending_obligations = self.pending_obligations, []
         return taken
 
     def _has_room(self, kept: list[Any], kind: str, facts: Facts) -> bool:

@@ -1,19 +1,11 @@
-"""Executes obligations after a decision: writes log lines, sends mails.
-
-Blocks on the broker: call it in a thread, never on the event loop. The Celery worker sends mails.
-"""
+"""Executes obligations after a decision: writes log lines, has mails sent."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from functools import cache
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from .decision_buffer import PendingObligation
-
-if TYPE_CHECKING:
-    from celery import Celery
 
 log = logging.getLogger(__name__)
 
@@ -22,11 +14,17 @@ LINES = 20
 """Most messages listed in one mail; of further ones only the number is given."""
 
 
-def execute(pending_obligations: Sequence[PendingObligation]) -> None:
+def execute(
+    pending_obligations: Sequence[PendingObligation], send_mail: Callable[..., None]
+) -> None:
     """Execute all of them; one that fails is logged and stops no other.
 
     What a rule mails to the same people is one mail, so that a flood of refusals is no flood of
     mails.
+
+    Args:
+        pending_obligations: what to execute.
+        send_mail: hands a mail to the Celery worker: to whom, by which policy, the text. Blocks.
     """
     mails: dict[tuple[tuple[str, ...], str], list[str]] = {}
     for pending in pending_obligations:
@@ -47,18 +45,6 @@ def execute(pending_obligations: Sequence[PendingObligation]) -> None:
         if len(summaries) > LINES:
             lines.append(f"and {len(summaries) - LINES} more")
         try:
-            post().send_task(
-                SEND_MAIL, (list(people), source, "\n".join(lines)), ignore_result=True
-            )
+            send_mail(list(people), source, "\n".join(lines))
         except Exception:
             log.exception("A mail of a policy could not be handed over.")
-
-
-@cache
-def post() -> Celery:
-    """The Celery application that sends tasks to the node's broker."""
-    from celery import Celery  # for who sends one
-
-    app = Celery("policies", set_as_current=False)
-    app.config_from_object("django.conf:settings", namespace="CELERY")
-    return app

@@ -11,14 +11,16 @@ import pytest
 from django.core import mail
 from django.utils import timezone
 
+from msgnode.celery import app
 from msgnode.models import Alarm
+from msgnode.node import parts
 from msgnode.storage import grouping
 from msgnode.storage.believed_clock import ALARM as CLOCK_JUMPED
 from msgnode.tasks import purge_decision_log
 from policies import tasks
 from policies.enforcement import decision_log
 from policies.enforcement.decision_buffer import Entry, PendingObligation
-from policies.enforcement.obligations import execute, post
+from policies.enforcement.obligations import execute
 from policies.engine.language import ObligationExpression
 from policies.models import DecisionEntry, RuleHits
 
@@ -107,18 +109,19 @@ def test_a_mail_is_handed_to_the_nodes_celery_worker(settings):
         parents=True, exist_ok=True
     )
     settings.CELERY_TASK_ALWAYS_EAGER = False
-    post.cache_clear()
-    execute([PendingObligation(ObligationExpression("emailto", "a@x.com", "R"), "deny: create")])
-    with post().connection() as connection, connection.SimpleQueue("celery") as queue:
+    execute(
+        [PendingObligation(ObligationExpression("emailto", "a@x.com", "R"), "deny: create")],
+        parts._send_mail,
+    )
+    with app.connection() as connection, connection.SimpleQueue("celery") as queue:
         message = queue.get(timeout=5)
         message.ack()
     assert message.headers["task"] == tasks.send_mail_of_policy.name
     assert message.payload[0] == [["a@x.com"], "R", "deny: create"]
 
 
-def test_many_refusals_by_a_rule_are_one_mail(monkeypatch):
+def test_many_refusals_by_a_rule_are_one_mail():
     sent = []
-    monkeypatch.setattr(post(), "send_task", lambda name, args, **_: sent.append(args))
     pending_obligations = [
         PendingObligation(ObligationExpression("emailto", "a@x.com", "R"), f"deny {n}")
         for n in range(1000)
@@ -127,24 +130,25 @@ def test_many_refusals_by_a_rule_are_one_mail(monkeypatch):
         [
             *pending_obligations,
             PendingObligation(ObligationExpression("emailto", "a@x.com", "Q"), "deny"),
-        ]
+        ],
+        lambda *mail: sent.append(mail),
     )
     (to, source, text), other = sent
     assert (to, source, other[1]) == (["a@x.com"], "R", "Q")
     assert text.splitlines()[-1] == "and 980 more"
 
 
-def test_a_mail_that_cannot_be_handed_over_stops_no_other_deed(monkeypatch, caplog):
-    def fail(*_, **__):
+def test_a_mail_that_cannot_be_handed_over_stops_no_other_deed(caplog):
+    def fail(*_):
         raise OSError("no broker")
 
-    monkeypatch.setattr(post(), "send_task", fail)
     caplog.set_level("INFO")
     execute(
         [
             PendingObligation(ObligationExpression("emailto", "a@x.com"), ""),
             PendingObligation(ObligationExpression("log", "seen"), ""),
-        ]
+        ],
+        fail,
     )
     assert "could not be handed over" in caplog.text
     assert "seen" in caplog.text

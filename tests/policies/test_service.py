@@ -16,7 +16,8 @@ from msgnode.policy import service
 from msgnode.policy.service import NodeAttributeSource, PolicyService
 from policies.enforcement import prp
 from policies.enforcement.snapshot import make_snapshot
-from policies.engine.language import CannotEvaluate
+from policies.engine.attributes import Facts
+from policies.engine.language import CannotEvaluate, ObligationExpression
 from tests import waiting
 from tests.policies.test_pep import IN, parsed
 
@@ -86,6 +87,7 @@ def policy(heard, ended, alarms, told_of_gaps):
         lambda session: heard,
         lambda address, session: ended.append((address, session)),
         told_of_gaps.append,
+        lambda *mail: None,
     )
 
 
@@ -305,3 +307,28 @@ async def test_a_registry_that_does_not_answer_is_given_up_in_time(monkeypatch):
             directory.entries_of(USER)
     finally:
         answers.set()
+
+
+async def test_a_broker_that_does_not_answer_takes_one_thread_and_loses_nothing(
+    policy, monkeypatch
+):
+    mail = ObligationExpression("emailto", "a@x.com", "R")
+    reached, answers = [], threading.Event()
+
+    def execute(obligations, send_mail):
+        reached.append(len(obligations))
+        answers.wait(10.0)
+
+    monkeypatch.setattr(service, "execute", execute)
+    facts = Facts(parsed(), Speaker("s", "runtime://localhost/s"), IN, "x", policy.enforcer.around)
+    for _ in range(3):
+        policy.enforcer.decision_buffer.do(mail, facts, "deny")
+        policy.write_down()
+    await waiting.so(lambda: reached)
+    assert reached == [1]
+    answers.set()
+    while reached == [1]:
+        await asyncio.sleep(0)
+        policy.write_down()
+    await waiting.so(lambda: len(reached) == 2)
+    assert reached == [1, 2]

@@ -17,7 +17,10 @@ from typing import TypeVar
 
 import pytest
 import redis
+from celery import Celery
+from kombu.exceptions import OperationalError
 
+from msgnode import celery
 from msgnode.redis import faults
 from msgnode.redis.client import RedisClient
 from msgnode.redis.connection import LARGE
@@ -287,6 +290,16 @@ def test_celery_is_told_of_the_same_redis_in_its_own_words() -> None:
     broker, options = celery_broker("redis+sentinel://:secret@one:26380,two/mymaster/1")
     assert broker == "sentinel://:secret@one:26380/1;sentinel://:secret@two:26379/1"
     assert options == {"master_name": "mymaster"}
+
+
+def test_who_sends_a_task_waits_only_so_long_for_a_redis_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(celery, "BROKER_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent, Celery(set_as_current=False) as app:
+        app.conf.update(celery.of_redis(f"redis://127.0.0.1:{silent.getsockname()[1]}/0"))
+        with pytest.raises(OperationalError, match="Timeout"):
+            app.send_task("any", retry=False)
 
 
 @pytest.mark.parametrize(
