@@ -21,7 +21,8 @@ CELERY_RESULT_EXTENDED = True  # with the name of the task, its worker and its a
 CELERY_RESULT_EXPIRES = 7 * 24 * 3600
 CELERY_TASK_TIME_LIMIT = 3600
 CELERY_WORKER_POOL = "threads"
-CELERY_WORKER_CONCURRENCY = 2
+# A report, a backup and the deletion of old rows may take an hour each; alarms are told meanwhile.
+CELERY_WORKER_CONCURRENCY = 4
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BEAT_SCHEDULER = "msgnode.scheduler:Scheduler"
 BEAT_SCHEDULE: dict[str, dict[str, Any]] = {  # `msgnode.celery` gives it to Celery
