@@ -1,15 +1,21 @@
-"""The broker in files: what a full disk or a kill left there ends no worker and no start."""
+"""The broker in files: what a full disk or a kill left there ends no worker and no start.
+
+Of tasks that no worker takes, only so many are sent, also with a Redis.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
 from kombu import Connection, Exchange, Queue
-from kombu.exceptions import ChannelError
+from kombu.exceptions import ChannelError, OperationalError
 from kombu.simple import SimpleQueue
 
+from msgnode import celery
 from tests.e2e.test_full_disk import fill, small_disk  # noqa: F401  (a fixture)
 
 
@@ -20,17 +26,20 @@ def tasks(tmp_path: Path) -> Queue:
     return Queue(name, Exchange(name), routing_key=name)
 
 
+URL, TRANSPORT = "filesystem://localhost//", "msgnode.file_broker:Transport"
+
+
 def connection(place: Path) -> Connection:
+    return Connection(URL, transport=TRANSPORT, transport_options=options(place))
+
+
+def options(place: Path) -> dict[str, str]:
     (place / "queue").mkdir(parents=True, exist_ok=True)
-    return Connection(
-        "filesystem://localhost//",
-        transport="msgnode.file_broker:Transport",
-        transport_options={
-            "data_folder_in": str(place / "queue"),
-            "data_folder_out": str(place / "queue"),
-            "control_folder": str(place / "control"),
-        },
-    )
+    return {
+        "data_folder_in": str(place / "queue"),
+        "data_folder_out": str(place / "queue"),
+        "control_folder": str(place / "control"),
+    }
 
 
 @pytest.fixture
@@ -73,3 +82,30 @@ def test_a_full_disk_leaves_nothing_and_what_comes_afterwards_arrives(
         filler.unlink()
         queue.put({"number": 3})
         assert queue.get(timeout=5).payload == {"number": 3}
+
+
+def test_tasks_that_nobody_takes_are_refused_once_many_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"broker_transport": TRANSPORT, "broker_transport_options": options(tmp_path)}
+    assert_bounded(monkeypatch, broker_url=URL, **settings)
+
+
+def test_tasks_that_nobody_takes_are_refused_with_a_redis_too(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert_bounded(monkeypatch, **celery.of_redis(redis_url))
+
+
+def assert_bounded(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+    monkeypatch.setattr(celery, "MOST_WAITING", 3)
+    with celery.BoundedCelery(set_as_current=False) as app:
+        queue = f"bounded-{uuid4()}"
+        app.conf.update(task_default_queue=queue, **settings)
+        for _ in range(3):
+            app.send_task("any", retry=False)
+        with pytest.raises(OperationalError, match="3 tasks wait"):
+            app.send_task("any", retry=False)
+        with app.connection() as opened, opened.SimpleQueue(queue) as waiting:
+            waiting.get(timeout=5).ack()
+        app.send_task("any", retry=False)
