@@ -243,3 +243,10 @@ class DeviceRoom(NamedTuple):
 
     application: Application = switched_off
     subsystems: tuple[Subsystem, ...] = ()
+
+
+def send_task(name: str, arguments: tuple[Any, ...]) -> None:
+    """Send a task to the Celery worker. Blocks."""
+    from msgnode.celery import app  # the node does without
+
+    app.send_task(name, arguments, ignore_result=True)

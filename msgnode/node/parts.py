@@ -87,12 +87,11 @@ from msgnode.workers.lone import LoneWorker
 from msgnode.workers.rebalancing import EVEN, Rebalancing
 from msgnode.workers.worker_process import WorkerId, times_fenced
 from policies.apps import PoliciesConfig
-from policies.enforcement.obligations import SEND_MAIL
 from spark.freshness import watch_reports
 
 from . import options
 from .alarms import Alarms
-from .base import Application, Base, Holdings, OtherDomains, Sessions, base
+from .base import Application, Base, Holdings, OtherDomains, Sessions, base, send_task
 from .devices import devices, mqtt_connector
 from .invitations import invitations
 from .monitoring import Monitoring, infos
@@ -332,15 +331,8 @@ def _policy(at: Base, manager: SessionManager, held: Holdings) -> PolicyService:
         held.subscriptions.of,
         held.subscriptions.end,
         manager.missed,
-        _send_mail,
+        send_task,
     )
-
-
-def _send_mail(*mail: Any) -> None:
-    """Hand a mail of a policy to the Celery worker. Blocks."""
-    from msgnode.celery import app  # the node does without
-
-    app.send_task(SEND_MAIL, mail, ignore_result=True)
 
 
 def _people(
@@ -622,6 +614,7 @@ def _session_rooms(
     yield Subsystem(
         load=policy.load,
         jobs=lambda: [policy.watch(), policy.write()],
+        close=policy.close,
         handlers={"policies.published": policy.published},
     )
     if not isinstance(cluster, LoneWorker):

@@ -42,6 +42,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from time import monotonic, perf_counter
@@ -63,7 +64,7 @@ from msgnode.storage.database_threads import in_any_thread
 from policies.authoring.explain import Branch, explain
 from policies.enforcement import decision_log, environment, prp
 from policies.enforcement.decision_buffer import DecisionBuffer, masked
-from policies.enforcement.obligations import execute
+from policies.enforcement.obligations import Obligations, Send
 from policies.enforcement.pep import PolicyEnforcer
 from policies.enforcement.pip import InformationPoint
 from policies.engine.attributes import Facts
@@ -170,6 +171,7 @@ log = logging.getLogger(__name__)
 
 _LOOKS_AGAIN = 5.0
 _DECIDES_AGAIN = 60.0
+_CLOSE_SECONDS = 2.0
 _TURN = 0.001
 """Seconds per turn of the loop for deciding subscriptions again."""
 _OF_BODIES = ("body", "valueUser")
@@ -181,7 +183,7 @@ class PolicyService:
 
     `listening` lists the sessions with subscriptions, `heard` those of one session; `drop` ends a
     subscription, and `missed` tells its session of a gap, so that its runtime checks what it has.
-    `send_mail` hands a mail to the Celery worker.
+    `send` sends a task to the Celery worker.
     """
 
     def __init__(
@@ -193,7 +195,7 @@ class PolicyService:
         heard: Callable[[Listener], Collection[str]],
         drop: Callable[[str, Listener], None],
         missed: Callable[[str], None],
-        send_mail: Callable[..., None],
+        send: Send,
     ) -> None:
         policy: dict[str, Any] = settings.POLICY
         zone = environment.zone()
@@ -203,7 +205,7 @@ class PolicyService:
         self._heard = heard
         self._drop = drop
         self._missed = missed
-        self._send_mail = send_mail
+        self._obligations = Obligations(send)
         self._manager = f"domain://msg-node.{settings.DOMAIN}/sm"
         self._wanted = asyncio.Event()
         self._decided_at = monotonic()
@@ -273,8 +275,7 @@ class PolicyService:
 
     def write_down(self) -> None:
         """Pass the content of the decision buffer to the writer."""
-        buffer = self.enforcer.decision_buffer
-        entries, hits = buffer.take()
+        entries, hits = self.enforcer.decision_buffer.take()
         if entries:
             self._writer.submit(Create(DecisionEntry, decision_log.rows(entries)))
             if any(entry.effect == "indeterminate" for entry in entries):
@@ -282,10 +283,27 @@ class PolicyService:
                 self._raise_alarm("policy-indeterminate", "", text)
         if hits:
             self._writer.submit(Call(lambda: decision_log.add_hits(hits)))
-        is_executing = self._executing is not None and not self._executing.done()
-        if not is_executing and (obligations := buffer.take_obligations()):
+        self._execute()
+
+    async def close(self) -> None:
+        """Pass on what is left, after the last session; a broker that is away keeps nobody."""
+        self.write_down()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                if self._executing is not None:
+                    await self._executing
+                self._execute(is_last=True)
+                if self._executing is not None:
+                    await self._executing
+
+    def _execute(self, is_last: bool = False) -> None:
+        """Have a thread execute the obligations, unless one does; `is_last`: no mail waits."""
+        if self._executing is not None and not self._executing.done():
+            return
+        pending = self.enforcer.decision_buffer.take_obligations()
+        if pending or is_last or self._obligations.is_due:
             self._executing = asyncio.get_running_loop().run_in_executor(
-                None, execute, obligations, self._send_mail
+                None, self._obligations.execute, pending, is_last
             )
 
     async def decide_again(self) -> None:

@@ -13,16 +13,17 @@ from django.utils import timezone
 
 from msgnode.celery import app
 from msgnode.models import Alarm
-from msgnode.node import parts
+from msgnode.node.base import send_task
 from msgnode.storage import grouping
 from msgnode.storage.believed_clock import ALARM as CLOCK_JUMPED
 from msgnode.tasks import purge_decision_log
 from policies import tasks
 from policies.enforcement import decision_log
 from policies.enforcement.decision_buffer import Entry, PendingObligation
-from policies.enforcement.obligations import execute
+from policies.enforcement.obligations import MAIL_SECONDS, Obligations
 from policies.engine.language import ObligationExpression
 from policies.models import DecisionEntry, RuleHits
+from tests.fakes import Clock
 
 pytestmark = pytest.mark.django_db
 
@@ -104,15 +105,16 @@ def test_a_mail_is_sent_to_everybody_named():
     assert sent.body == "deny: create from a to b"
 
 
+def deed(name, value, source="R", why="deny: create"):
+    return PendingObligation(ObligationExpression(name, value, source), why)
+
+
 def test_a_mail_is_handed_to_the_nodes_celery_worker(settings):
     Path(settings.CELERY_BROKER_TRANSPORT_OPTIONS["data_folder_in"]).mkdir(
         parents=True, exist_ok=True
     )
     settings.CELERY_TASK_ALWAYS_EAGER = False
-    execute(
-        [PendingObligation(ObligationExpression("emailto", "a@x.com", "R"), "deny: create")],
-        parts._send_mail,
-    )
+    Obligations(send_task).execute([deed("emailto", "a@x.com")])
     with app.connection() as connection, connection.SimpleQueue("celery") as queue:
         message = queue.get(timeout=5)
         message.ack()
@@ -120,22 +122,42 @@ def test_a_mail_is_handed_to_the_nodes_celery_worker(settings):
     assert message.payload[0] == [["a@x.com"], "R", "deny: create"]
 
 
-def test_many_refusals_by_a_rule_are_one_mail():
+def test_a_rule_mails_at_once_and_then_what_has_come_in_a_minute():
+    sent, clock = [], Clock()
+    obligations = Obligations(lambda _, mail: sent.append(mail), clock)
+    obligations.execute([deed("emailto", "a@x.com", why="first")])
+    assert sent == [(["a@x.com"], "R", "first")]
+    for second in range(int(MAIL_SECONDS) - 1):
+        clock.now += 1.0
+        assert not obligations.is_due
+        flood = [deed("emailto", "a@x.com", why=f"deny {second}-{n}") for n in range(100)]
+        obligations.execute([*flood, *([deed("emailto", "a@x.com", "Q")] if not second else ())])
+    assert [each[1] for each in sent] == ["R", "Q"]
+    clock.now += 1.0
+    assert obligations.is_due
+    obligations.execute([])
+    lines = sent[2][2].splitlines()
+    assert (lines[0], len(lines), lines[-1]) == ("deny 0-0", 21, "and 5880 more")
+
+
+def test_no_mail_waits_when_the_node_stops():
     sent = []
-    pending_obligations = [
-        PendingObligation(ObligationExpression("emailto", "a@x.com", "R"), f"deny {n}")
-        for n in range(1000)
-    ]
-    execute(
-        [
-            *pending_obligations,
-            PendingObligation(ObligationExpression("emailto", "a@x.com", "Q"), "deny"),
-        ],
-        lambda *mail: sent.append(mail),
-    )
-    (to, source, text), other = sent
-    assert (to, source, other[1]) == (["a@x.com"], "R", "Q")
-    assert text.splitlines()[-1] == "and 980 more"
+    obligations = Obligations(lambda _, mail: sent.append(mail[2]), Clock())
+    obligations.execute([deed("emailto", "a@x.com", why="first")])
+    obligations.execute([deed("emailto", "a@x.com", why="second")])
+    assert sent == ["first"]
+    obligations.execute([], is_last=True)
+    assert sent == ["first", "second"]
+
+
+def test_of_rules_that_mail_no_more_nothing_is_kept():
+    clock = Clock()
+    obligations = Obligations(lambda *_: None, clock)
+    obligations.execute([deed("emailto", "a@x.com")])
+    clock.now += MAIL_SECONDS
+    obligations.execute([])
+    assert not obligations.is_due
+    assert not obligations._mails
 
 
 def test_a_mail_that_cannot_be_handed_over_stops_no_other_deed(caplog):
@@ -143,12 +165,6 @@ def test_a_mail_that_cannot_be_handed_over_stops_no_other_deed(caplog):
         raise OSError("no broker")
 
     caplog.set_level("INFO")
-    execute(
-        [
-            PendingObligation(ObligationExpression("emailto", "a@x.com"), ""),
-            PendingObligation(ObligationExpression("log", "seen"), ""),
-        ],
-        fail,
-    )
+    Obligations(fail).execute([deed("emailto", "a@x.com"), deed("log", "seen")])
     assert "could not be handed over" in caplog.text
     assert "seen" in caplog.text

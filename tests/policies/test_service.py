@@ -87,7 +87,7 @@ def policy(heard, ended, alarms, told_of_gaps):
         lambda session: heard,
         lambda address, session: ended.append((address, session)),
         told_of_gaps.append,
-        lambda *mail: None,
+        lambda *task: None,
     )
 
 
@@ -315,11 +315,11 @@ async def test_a_broker_that_does_not_answer_takes_one_thread_and_loses_nothing(
     mail = ObligationExpression("emailto", "a@x.com", "R")
     reached, answers = [], threading.Event()
 
-    def execute(obligations, send_mail):
+    def execute(obligations, is_last):
         reached.append(len(obligations))
         answers.wait(10.0)
 
-    monkeypatch.setattr(service, "execute", execute)
+    monkeypatch.setattr(policy._obligations, "execute", execute)
     facts = Facts(parsed(), Speaker("s", "runtime://localhost/s"), IN, "x", policy.enforcer.around)
     for _ in range(3):
         policy.enforcer.decision_buffer.do(mail, facts, "deny")
@@ -332,3 +332,17 @@ async def test_a_broker_that_does_not_answer_takes_one_thread_and_loses_nothing(
         policy.write_down()
     await waiting.so(lambda: len(reached) == 2)
     assert reached == [1, 2]
+
+
+async def test_a_node_that_stops_writes_and_executes_what_is_left(policy, monkeypatch):
+    deeds = []
+    monkeypatch.setattr(
+        policy._obligations, "execute", lambda some, is_last: deeds.append((len(some), is_last))
+    )
+    facts = Facts(parsed(), Speaker("s", "runtime://localhost/s"), IN, "x", policy.enforcer.around)
+    policy.enforcer.snapshot = make_snapshot(deny_everything(), {}, 1)
+    policy.enforcer.enforce(facts.message, facts.speaker, IN)
+    policy.enforcer.decision_buffer.do(ObligationExpression("log", "seen"), facts, "deny")
+    await policy.close()
+    assert len(policy._writer.submitted) == 2, "an entry, and the hits of its rule"
+    assert deeds == [(1, False), (0, True)]
