@@ -145,7 +145,8 @@ class _Batch:
     def _step(self, command: Command, before: Entry | None) -> entries.Step:
         if isinstance(command, Register):
             kind, url, user = command.kind, command.url, command.user
-            mark = command.by.mark if command.by is not None else ""
+            before_owner = before.owner if before is not None else ""
+            mark = command.by.mark if command.by is not None else before_owner
             return entries.registered(
                 kind, url, user, command.facts, before, self.now, self.owners, mark
             )

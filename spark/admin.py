@@ -67,7 +67,7 @@ class ReportAdmin(WrittenByTheNode):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        report = Report.objects.filter(pk=object_id).first() if object_id.isdecimal() else None
+        report = self.get_object(request, object_id)
         if report is None or not self.has_view_permission(request, report):
             return super().change_view(request, object_id, form_url, extra_context)
         return self._page(

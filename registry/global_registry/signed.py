@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 
@@ -178,7 +178,7 @@ def _load(public_key: str) -> ec.EllipticCurvePublicKey:
     body = public_key.removeprefix(_BEGIN).removesuffix(_END)
     try:
         key = serialization.load_der_public_key(base64url.decode(body))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         raise BadMessage("Malformed public key found in JWT.") from None
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256K1):
         raise BadMessage("Malformed public key found in JWT: it is not a key on secp256k1.")

@@ -8,6 +8,7 @@ record travels as plain text. Records are deleted by nobody: their owner revokes
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -16,7 +17,14 @@ from rest_framework.exceptions import APIException, MethodNotAllowed, NotAuthent
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from msgnode.core.errors import BadMessage, NodeError, NotFound, TooMany, Unavailable
+from msgnode.core.errors import (
+    BadMessage,
+    NodeError,
+    NotFound,
+    PreconditionFailed,
+    TooMany,
+    Unavailable,
+)
 from msgnode.core.http_limits import HTTP_LIMITS
 from registry import api
 
@@ -65,7 +73,7 @@ class GlobalRegistryView(RegistryView):
                     jwt = self.body(request).decode()
                 except UnicodeDecodeError:
                     raise BadMessage("Malformed JWT: it is not text.") from None
-                is_first = _put(request, guid, jwt)
+                is_first = put_record(request, guid, jwt)
                 done = "written" if is_first else "updated"
                 return _answer(200, Explanation=f"Dataset for GUID {guid} {done}.")
         raise NotFound("There is nothing at this path.")
@@ -74,8 +82,24 @@ class GlobalRegistryView(RegistryView):
         raise MethodNotAllowed("DELETE", detail="A record is revoked by its owner, not deleted.")
 
 
-def _put(request: Request, guid: str, jwt: str) -> bool:
-    """Store a record; who has sent too many that cost much is refused before it is looked at."""
+def put_record(
+    request: Request, guid: str, jwt: str, check: Callable[[str | None], None] | None = None
+) -> bool:
+    """Store a record; who has sent too many that cost much is refused before it is looked at.
+
+    Args:
+        request: whose sender is charged.
+        guid: the GUID.
+        jwt: the record.
+        check: gets the record before, None if there is none; raises PreconditionFailed.
+
+    Returns:
+        Whether it is the first of its GUID.
+
+    Raises:
+        BadMessage: the text names what is wrong.
+        TooMany: of records that cost much.
+    """
     costly = ("COSTLY-RECORDS", who(request), api.costly_records_per_minute())
 
     def charge() -> None:
@@ -85,8 +109,8 @@ def _put(request: Request, guid: str, jwt: str) -> bool:
     if HTTP_LIMITS.is_spent(*costly):
         raise TooMany(api.TOO_MANY_COSTLY)
     try:
-        return api.global_put(guid, jwt, charge=charge)
-    except (TooMany, Unavailable):
+        return api.global_put(guid, jwt, check, charge)
+    except (TooMany, Unavailable, PreconditionFailed):
         raise
     except NodeError:
         HTTP_LIMITS.take(*costly)

@@ -14,11 +14,13 @@ unless it holds, which is decided in the transaction of the write.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC
 from hashlib import blake2b
 from typing import Any
 
 import django_filters
 import msgspec
+from django import forms
 from django.db.models import QuerySet
 from django.utils.http import parse_etags
 from django_filters.rest_framework import DjangoFilterBackend
@@ -118,6 +120,23 @@ def _exact(field: str) -> django_filters.CharFilter:
     return django_filters.CharFilter(field_name=field, max_length=MAX_KEY, strip=False)
 
 
+class TimeField(django_filters.fields.IsoDateTimeField):
+    """A moment that every database takes: its UTC is a date, too."""
+
+    def clean(self, value: Any) -> Any:
+        moment = super().clean(value)
+        try:
+            return moment and moment.astimezone(UTC)
+        except OverflowError:
+            raise forms.ValidationError(self.error_messages["invalid"]) from None
+
+
+class TimeFilter(django_filters.IsoDateTimeFilter):
+    """Compares moments."""
+
+    field_class = TimeField
+
+
 class EntryFilters(django_filters.FilterSet):
     """What hyperties and data objects have in common."""
 
@@ -126,8 +145,8 @@ class EntryFilters(django_filters.FilterSet):
     url = _exact("url")
     runtime = _exact("runtime_id")
     status = django_filters.CharFilter(method="with_status", max_length=MAX_WORD, strip=False)
-    expiresBefore = django_filters.IsoDateTimeFilter("expires_at", lookup_expr="lt")
-    modifiedAfter = django_filters.IsoDateTimeFilter("modified_at", lookup_expr="gt")
+    expiresBefore = TimeFilter("expires_at", lookup_expr="lt")
+    modifiedAfter = TimeFilter("modified_at", lookup_expr="gt")
     resources = django_filters.CharFilter(method="leave", max_length=MAX_ITEM, strip=False)
     dataSchemes = django_filters.CharFilter(method="leave", max_length=MAX_ITEM, strip=False)
 

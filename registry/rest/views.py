@@ -37,6 +37,7 @@ from registry.models import DataObject, Hyperty, StatusChange, User
 
 from . import filters, problems, serializers
 from .access import RegistryAccess, RegistryThrottle, claimant
+from .field_global import GlobalThrottle, put_record
 from .parsers import SafeJSONParser
 from .paths import url_of
 
@@ -80,7 +81,7 @@ class NewestFirst(CursorPagination):
         if cursor and cursor.position is not None:
             if not (cursor.position.isascii() and cursor.position.isdigit()):
                 raise NotFound(self.invalid_cursor_message)
-            if int(cursor.position) >= 2**63:
+            if len(cursor.position) > 19 or int(cursor.position) >= 2**63:
                 raise NotFound(self.invalid_cursor_message)
         return cursor
 
@@ -277,6 +278,7 @@ class ChangeViews(mixins.ListModelMixin, V1View):
 class GlobalRecordViews(V1View):
     """Signed records of the global registry."""
 
+    throttle_classes = (GlobalThrottle,)
     lookup_field = "guid"
     lookup_value_regex = "[^/]+"
     serializer_class = serializers.GlobalRecordSerializer
@@ -288,7 +290,10 @@ class GlobalRecordViews(V1View):
     def update(self, request: Request, guid: str) -> Response:
         jwt = self.given()["jwt"]
         check = filters.condition(request)
-        is_first = api.global_put(
-            guid, jwt, check and (lambda before: check(before and {"guid": guid, "jwt": before}))
+        is_first = put_record(
+            request,
+            guid,
+            jwt,
+            check and (lambda before: check(before and {"guid": guid, "jwt": before})),
         )
         return Response({"guid": guid, "jwt": jwt}, status=201 if is_first else 200)

@@ -137,6 +137,15 @@ def test_case_35_a_key_of_another_curve_is_400(registry: Field) -> None:
     assert "secp256k1" in explained(put(registry, jwt(publicKey=foreign)), 400)
 
 
+def test_case_35_a_key_of_an_unknown_kind_is_400(registry: Field) -> None:
+    der = base64.b64decode(signed.public_text(KEY).split("-----")[2])
+    for identifier in ("06072a8648ce3d0201", "06052b8104000a"):  # of EC keys, and of secp256k1
+        oid = bytes.fromhex(identifier)
+        unknown = base64.b64encode(der.replace(oid, oid[:-1] + b"\x7f")).decode()
+        text = f"-----BEGIN PUBLIC KEY-----{unknown}-----END PUBLIC KEY-----"
+        assert "public key" in explained(put(registry, jwt(publicKey=text)), 400)
+
+
 def test_case_35_a_payload_that_is_no_record_is_400(registry: Field) -> None:
     head, _, signature = jwt().split(".")
     for payload in (
@@ -226,6 +235,17 @@ def test_who_sends_what_is_no_record_waits_and_may_read(
     codes = [put(registry, "no record").status_code for _ in range(4)]
     assert codes == [400] * 2 + [429] * 2
     assert registry.get("guid", GUID).status_code == 404
+
+
+def test_records_that_come_as_resources_are_charged_alike(
+    registry: Field, derived: list[str]
+) -> None:
+    def code(fields: dict[str, Any]) -> int:
+        path = f"/api/v1/guids/{GUID}"
+        return Client().put(path, fields, content_type="application/json").status_code
+
+    assert [code({"jwt": "no record"}) for _ in range(4)] == [400] * 2 + [429] * 2
+    assert put(registry, "no record").status_code == 429
 
 
 def test_one_guid_of_the_older_variant_is_derived_at_a_time(

@@ -46,6 +46,14 @@ def test_commands_of_a_batch_see_those_before_them(heard: list) -> None:
 
 
 @pytest.mark.django_db
+def test_who_may_change_every_entry_replaces_one_and_leaves_it_its_owner() -> None:
+    store.apply([registration(1)])
+    Hyperty.objects.update(owner="subject alice")
+    store.apply([registration(1, status="created")])
+    assert Hyperty.objects.values_list("owner", "status").get() == ("subject alice", "created")
+
+
+@pytest.mark.django_db
 def test_a_batch_has_a_limit() -> None:
     with pytest.raises(ValueError, match="500"):
         store.apply([registration(1)] * 501)

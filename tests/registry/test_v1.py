@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from typing import Any
 from urllib.parse import urlencode
 
@@ -22,6 +24,7 @@ from .test_global import GUID, jwt
 
 ONE = "hyperty://d/1"
 BASE = "/api/v1/hyperties"
+LONG_NUMBER = base64.b64encode(b"p=" + b"9" * 4_500).decode()
 
 pytestmark = pytest.mark.django_db
 
@@ -109,7 +112,11 @@ def test_lists_are_paged_by_cursor(v1: Client) -> None:
     [
         *(
             (f"hyperties?cursor={each}", 404)
-            for each in ("x", "cD1hYmM=", "cD05OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTk5")
+            for each in ("x", "cD1hYmM=", "cD05OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTk5", LONG_NUMBER)
+        ),
+        *(
+            (f"hyperties?modifiedAfter={each}", 400)
+            for each in ("soon", "0001-01-01T00:00:00%2B23:59")
         ),
         *((f"hyperties?limit={each}", 400) for each in ("0", "-1", "ten", "")),
         *((f"hyperties/{key}", 400) for key in ("%21", "a", "aGk=", "_____w", "aGl")),
@@ -140,6 +147,9 @@ def test_what_is_missing_or_wrong_is_named(v1: Client) -> None:
     assert set(is_problem(answer, 400)["errors"]) == {"runtime", "user", "expires"}
     deep = v1.put(f"{BASE}/{key_of(ONE)}", "[" * 5_000, content_type="application/json")
     is_problem(deep, 400)
+    halves = json.dumps(hyperty() | {"\ud800": 1})
+    answer = v1.put(f"{BASE}/{key_of(ONE)}", halves, content_type="application/json")
+    assert "surrogate" in is_problem(answer, 400)["detail"]
     answer = v1.put(f"{BASE}/{key_of(ONE)}", "{", content_type="application/json")
     is_problem(answer, 400)
     is_problem(v1.put(f"{BASE}/{key_of(ONE)}", "x", content_type="text/plain"), 415)
