@@ -1,9 +1,9 @@
 """Accounts in the console: operators, users of the domain, groups; and their failed log-ins.
 
 One table has both. An operator has a role, which lets him in (roles.py); a user of the domain has
-none and logs in at the embedded provider only. Nobody gives more than he has: superusers are made
-by superusers. Who is switched off or deleted is logged out at once. Deleting a failed log-in opens
-the name again for that address.
+none and logs in at the embedded provider only. Nobody gives more than he has, nor changes an
+account or a role that may more than he may: superusers are made by superusers. Who is switched off
+or deleted is logged out at once. Deleting a failed log-in opens the name again for that address.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin as StockGroupAdmin
 from django.contrib.auth.admin import UserAdmin as StockUserAdmin
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import Group, Permission, User
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from unfold.admin import ModelAdmin, StackedInline
@@ -106,7 +106,7 @@ class UserAdmin(StockUserAdmin, ModelAdmin):
     def formfield_for_manytomany(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
         if db_field.name != "groups":
             return super().formfield_for_manytomany(db_field, request, **kwargs)
-        groups = Group.objects.prefetch_related("permissions").order_by("name")
+        groups = roles.given_by(request.user).prefetch_related("permissions").order_by("name")
         return RolesField(queryset=groups, required=False, label="Roles")
 
     def save_related(self, request: HttpRequest, form: Any, *args: Any) -> None:
@@ -118,10 +118,14 @@ class UserAdmin(StockUserAdmin, ModelAdmin):
             user.save(update_fields=["is_staff"])
 
     def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
-        return super().has_change_permission(request, obj) and _may_touch(request, obj)
+        return super().has_change_permission(request, obj) and (
+            obj is None or roles.may_touch(request.user, obj)
+        )
 
     def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
-        return super().has_delete_permission(request, obj) and _may_touch(request, obj)
+        return super().has_delete_permission(request, obj) and (
+            obj is None or roles.may_touch(request.user, obj)
+        )
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)
@@ -145,15 +149,13 @@ class UserAdmin(StockUserAdmin, ModelAdmin):
         super().delete_model(request, obj)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
-        if not request.user.is_superuser:
-            queryset = queryset.filter(is_superuser=False)
         for user in queryset:
             _end(user)
         super().delete_queryset(request, queryset)
 
     @action(description="Log the selected users out everywhere", permissions=["change"])
     def end_logins(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
-        users = [user for user in queryset[:500] if _may_touch(request, user)]
+        users = [user for user in queryset[:500] if roles.may_touch(request.user, user)]
         for user in users:
             _end(user)
         self.message_user(request, f"{len(users)} logged out: browsers, tokens and sessions.")
@@ -161,17 +163,13 @@ class UserAdmin(StockUserAdmin, ModelAdmin):
     @action(description="Remove the second factors of the selected users", permissions=["change"])
     def remove_factors(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
         """For who has lost them; the log-ins end, so that a thief's do, too."""
-        users = [user for user in queryset[:500] if _may_touch(request, user)]
+        users = [user for user in queryset[:500] if roles.may_touch(request.user, user)]
         for user in users:
             if number := second_factor.remove(user):
                 _end(user)
                 actor = request.user.get_username()
                 note(actor, "second-factor.remove-all", user, {"number": number}, {})
         self.message_user(request, "Their second factors are removed, and they are logged out.")
-
-
-def _may_touch(request: HttpRequest, user: User | None) -> bool:
-    return user is None or not user.is_superuser or request.user.is_superuser
 
 
 def _end(user: User) -> None:
@@ -187,12 +185,29 @@ class AccessInline(StackedInline):
     max_num = 1
 
 
+def _may_give(request: HttpRequest, group: Group | None) -> bool:
+    return group is None or roles.given_by(request.user).filter(pk=group.pk).exists()
+
+
 @admin.register(Group)
 class GroupAdmin(StockGroupAdmin, ModelAdmin):
     """Roles of one's own; the four of roles.py get their permissions back at each upgrade."""
 
     list_display = ("name", "may")
     inlines = (AccessInline,)
+
+    def formfield_for_manytomany(self, db_field: Any, request: Any = None, **kwargs: Any) -> Any:
+        if db_field.name == "permissions":
+            own = roles.rights_of(request.user).values("pk")
+            known = Permission.objects.filter(pk__in=own).select_related("content_type")
+            kwargs["queryset"] = known.order_by("content_type__app_label", "codename")
+        return super().formfield_for_manytomany(db_field, request, **kwargs)
+
+    def has_change_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
+        return super().has_change_permission(request, obj) and _may_give(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
+        return super().has_delete_permission(request, obj) and _may_give(request, obj)
 
     @admin.display(description="may")
     def may(self, group: Group) -> str:

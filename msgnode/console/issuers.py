@@ -28,6 +28,7 @@ from msgnode.identity.revocation_list import revoke
 from msgnode.models import AddressOwner, Issuer, Revocation, RoleOfGroup
 from msgnode.storage.control import post
 
+from . import roles
 from .audit import fields_of, note
 from .lists import AuditedAdmin, NeverEdited
 
@@ -131,6 +132,11 @@ class RoleOfGroupInline(TabularInline):
     extra = 1
     tab = False
 
+    def formfield_for_foreignkey(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
+        if db_field.name == "role":
+            kwargs["queryset"] = roles.given_by(request.user)
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
 
 @admin.register(Issuer)
 class IssuerAdmin(AuditedAdmin):
@@ -180,6 +186,12 @@ class IssuerAdmin(AuditedAdmin):
         if not issuer.pk:
             return "Shown when the issuer is saved."
         return settings.PUBLIC_URL.rstrip("/") + reverse("back-from-issuer", args=[issuer.pk])
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Whoever says who its operators are gives them their roles."""
+        given = set(obj.roles.values_list("role", flat=True)) if obj is not None else set()
+        own = roles.given_by(request.user).filter(pk__in=given)
+        return super().has_change_permission(request, obj) and len(own) == len(given)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """The node's own provider can be taken out of use, not away."""

@@ -37,6 +37,7 @@ from msgnode.identity.provider.revocation import browser_sessions
 from msgnode.identity.second_factor import Wrong
 from msgnode.models import OperatorIdentity
 
+from . import roles
 from .actor import acting_as
 from .audit import note
 from .log_in import add_passkey, ask_for_factor, own_url, passkey_offer, try_factor
@@ -287,7 +288,7 @@ def log_ins(request: HttpRequest) -> HttpResponse:
         whose = users.get(int(request.POST["user"])) if request.POST["user"].isdecimal() else None
         if (
             whose is not None
-            and (request.user.is_superuser or not whose.is_superuser)
+            and roles.may_touch(request.user, whose)
             and end_log_in(id_, whose, request.user.get_username())
         ):
             messages.success(request, f"{whose} is logged out of that browser.")

@@ -19,8 +19,8 @@ from typing import Any
 
 from django.apps import apps as all_apps
 from django.contrib.auth.management import create_permissions
-from django.contrib.auth.models import Group, Permission, User
-from django.db.models import Q
+from django.contrib.auth.models import AnonymousUser, Group, Permission, User
+from django.db.models import Q, QuerySet
 
 VIEWER, OPERATOR, AUTHOR, ADMINISTRATOR = "viewer", "operator", "policy author", "administrator"
 
@@ -92,6 +92,26 @@ def has_role(user: User) -> bool:
     """Whether an account may see anything in the console."""
     is_given = user.is_superuser or user.user_permissions.exists()
     return is_given or user.groups.filter(permissions__isnull=False).exists()
+
+
+def rights_of(user: User | AnonymousUser) -> QuerySet[Permission]:
+    """What an account may do in the console, also while it is switched off."""
+    if user.is_superuser:
+        return Permission.objects.all()
+    return Permission.objects.filter(Q(user=user) | Q(group__user=user))
+
+
+def given_by(giver: User | AnonymousUser) -> QuerySet[Group]:
+    """The roles that an account may give: those that may no more than it may itself."""
+    others = Permission.objects.exclude(pk__in=rights_of(giver).values("pk"))
+    return Group.objects.exclude(permissions__in=others)
+
+
+def may_touch(giver: User | AnonymousUser, user: User) -> bool:
+    """Whether an account may change another: one that may no more than it may itself."""
+    if giver.is_superuser or user.is_superuser:
+        return giver.is_superuser
+    return not rights_of(user).exclude(pk__in=rights_of(giver).values("pk")).exists()
 
 
 def let_in(instance: Any, action: str, reverse: bool, pk_set: set[Any] | None, **_: Any) -> None:

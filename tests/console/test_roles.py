@@ -14,7 +14,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from msgnode.console import roles
-from msgnode.models import Session
+from msgnode.models import Issuer, Session
 from msgnode.site_urls import CONSOLE
 
 pytestmark = pytest.mark.django_db
@@ -293,6 +293,82 @@ def test_an_administrator_makes_no_superuser(client: Client) -> None:
         {"action": "delete_selected", "_selected_action": [boss.pk], "post": "yes"},
     )
     assert User.objects.filter(pk=boss.pk).exists()
+
+
+@pytest.fixture
+def help_desk(client: Client) -> Client:
+    """Who has a role that may change accounts and roles, and nothing else."""
+    desk = Group.objects.create(name="help desk")
+    rights = ("add_user", "change_user", "view_user", "delete_user", "change_group", "view_group")
+    desk.permissions.set(Permission.objects.filter(codename__in=rights))
+    User.objects.create_user("desk").groups.add(desk)
+    client.force_login(User.objects.get(username="desk"))
+    return client
+
+
+def test_nobody_gives_a_role_that_may_more_than_he_may(help_desk: Client) -> None:
+    desk, alice = User.objects.get(username="desk"), User.objects.create_user("alice")
+    for user in (desk, alice):
+        for role in (roles.ADMINISTRATOR, roles.VIEWER):
+            form = {"username": user.username, "is_active": "on",
+                    "groups": [Group.objects.get(name=role).pk]}  # fmt: skip
+            answer = help_desk.post(f"/admin/auth/user/{user.pk}/change/", form)
+            assert "not one of the available choices" in answer.content.decode()
+    own = {"username": "alice", "is_active": "on", "groups": [desk.groups.get().pk]}
+    help_desk.post(f"/admin/auth/user/{alice.pk}/change/", own)
+    assert [group.name for group in alice.groups.all()] == ["help desk"]
+
+
+def test_nobody_changes_an_account_that_may_more_than_he_may(help_desk: Client) -> None:
+    eve = User.objects.create_user("eve", password="let me in 7", is_active=False)
+    eve.groups.add(Group.objects.get(name=roles.VIEWER))
+    password = {"usable_password": "true", "password1": "Secret-pass-9",
+                "password2": "Secret-pass-9"}  # fmt: skip
+    for path, form in (
+        ("change/", {"username": "eve", "is_active": "on"}),
+        ("password/", password),
+        ("delete/", {"post": "yes"}),
+    ):
+        assert help_desk.post(f"/admin/auth/user/{eve.pk}/{path}", form).status_code == 403
+    selected = {"_selected_action": [eve.pk], "post": "yes"}
+    for action in ("delete_selected", "end_logins", "remove_factors"):
+        help_desk.post("/admin/auth/user/", {"action": action, **selected})
+    eve.refresh_from_db()
+    assert not eve.is_active and eve.check_password("let me in 7")
+
+
+def test_nobody_gives_a_role_what_he_may_not_do(help_desk: Client) -> None:
+    desk, administrator = (
+        Group.objects.get(name="help desk"),
+        Group.objects.get(name=roles.ADMINISTRATOR),
+    )
+    more = Permission.objects.get(codename="add_issuer")
+    inline = {"access-TOTAL_FORMS": 0, "access-INITIAL_FORMS": 0}
+    form = {"name": "help desk", "permissions": [more.pk], **inline}
+    page = help_desk.post(f"/admin/auth/group/{desk.pk}/change/", form)
+    assert "not one of the available choices" in page.content.decode()
+    assert not desk.permissions.filter(pk=more.pk).exists()
+    refused = help_desk.post(f"/admin/auth/group/{administrator.pk}/change/", {"name": "x"})
+    assert refused.status_code == 403
+
+
+def test_nobody_lets_an_issuer_give_a_role_that_may_more_than_he_may(client: Client) -> None:
+    keeper = Group.objects.create(name="keeper")
+    keeper.permissions.set(
+        Permission.objects.filter(content_type__model__in=("issuer", "roleofgroup"))
+    )
+    User.objects.create_user("keeper").groups.add(keeper)
+    client.force_login(User.objects.get(username="keeper"))
+    issuer = Issuer.objects.create(name="company", url="https://idp.company.test", audiences="node")
+    path = f"/admin/msgnode/issuer/{issuer.pk}/change/"
+    administrator = Group.objects.get(name=roles.ADMINISTRATOR)
+    page = client.get(path)
+    assert page.status_code == 200
+    (inline,) = page.context["inline_admin_formsets"]
+    offered = inline.formset.empty_form.fields["role"].queryset
+    assert [group.name for group in offered] == ["keeper"]
+    issuer.roles.create(group="admins", role=administrator)
+    assert client.post(path, {"url": "https://keeper.test"}).status_code == 403
 
 
 def test_the_resolver_knows_all_of_the_console() -> None:
