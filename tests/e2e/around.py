@@ -248,8 +248,9 @@ class Shared:
             each.act("run", times=int(seconds * CHANGES))
 
     def differences(self) -> dict[str, Any]:
-        """What the copy has not noticed, and how it differs, once all changes were made."""
+        """What the copy has not noticed, and how it differs, once no further change is made."""
         for each in (self._owner, self._reader):
+            each.act("stop")
             each.act("finish")
         until(lambda: self._version(self._reader) == self._version(self._owner), LIMIT)
         own, copy = self._owner.act("state"), self._reader.act("state")

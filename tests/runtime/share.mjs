@@ -9,6 +9,7 @@ export async function sharing(runtime, Syncher) {
     unnoticed: [],
     reads: 0,
     adding: Promise.resolve(),
+    stopped: false,
     refused: [],
   };
   const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
@@ -37,7 +38,7 @@ export async function sharing(runtime, Syncher) {
     async run({ times }) {
       const { object, copy } = kept;
       kept.adding = (async () => {
-        for (let n = 1; n <= times; n += 1) {
+        for (let n = 1; n <= times && !kept.stopped; n += 1) {
           if (object) {
             object.data.n += 1;
             if (n % 10 === 0) object.data.list.push({ n });
@@ -48,6 +49,10 @@ export async function sharing(runtime, Syncher) {
           await pause(50);
         }
       })();
+      return {};
+    },
+    async stop() {
+      kept.stopped = true;
       return {};
     },
     async finish() {

@@ -25,6 +25,7 @@ class Sharing:
         self._last = 0
         self._kept: dict[str, Any] = {"unnoticed": [], "reads": 0, "refused": []}
         self._running: asyncio.Task[None] | None = None
+        self._stopped = False
 
     async def create(self, _: Any) -> dict[str, Any]:
         self._object = await self._syncher.create({"n": 0, "list": []}, name="shared")
@@ -52,6 +53,8 @@ class Sharing:
     async def _run(self, times: int) -> None:
         """Twenty changes a second, or a child a second."""
         for n in range(1, times + 1):
+            if self._stopped:
+                break
             if self._object is not None:
                 data = self._object.data
                 data["n"] += 1
@@ -65,6 +68,10 @@ class Sharing:
                 except SyncError as error:
                     self._kept["refused"].append(str(error))
             await asyncio.sleep(0.05)
+
+    async def stop(self, _: Any) -> dict[str, Any]:
+        self._stopped = True
+        return {}
 
     async def finish(self, _: Any) -> dict[str, Any]:
         if self._running is not None:

@@ -20,7 +20,9 @@ function matches(error, expected) {
   if (expected === undefined) return true;
   if (expected instanceof RegExp) return expected.test(String(error));
   if (typeof expected === "object")
-    return Object.keys(expected).every((key) => isEqual(error[key], expected[key]));
+    return Object.entries(expected).every(([key, value]) =>
+      value instanceof RegExp ? value.test(error[key]) : isEqual(error[key], value),
+    );
   if (expected.prototype !== undefined && error instanceof expected) return true;
   return expected.prototype instanceof Error ? false : Boolean(expected(error));
 }
