@@ -118,6 +118,7 @@ async function play({ steps, config }) {
       bus.send(
         request(id, { ...body, text: Array.isArray(text) ? text[0].repeat(text[1]) : text }),
       ),
+    send_body: (id, body) => bus.send({ ...request(id), body }),
     change: (size) => bus.send({ id: 1, type: "update", ...change("y".repeat(size)) }),
     subscribe: claim("subscribe"),
     unsubscribe: claim("unsubscribe"),

@@ -124,6 +124,9 @@ class Play:
             body["text"] = body["text"][0] * body["text"][1]
         self.send(request(id_, **body))
 
+    async def do_send_body(self, id_: int, body: Any) -> None:
+        self.send({**request(id_), "body": body})
+
     async def do_change(self, size: int) -> None:
         self.send(change("y" * size))
 

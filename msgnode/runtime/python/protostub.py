@@ -419,6 +419,9 @@ class Protostub:
 
     def _send(self, message: Message) -> None:
         body = message.get("body") or {}
+        if not isinstance(body, dict):
+            self._refuse(message, 400, "The field `body` is not an object.")
+            return
         if message["to"] == f"{self._stub_url}/status" or body.get("via") == self._stub_url:
             return
         frame = json.dumps(

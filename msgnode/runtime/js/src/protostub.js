@@ -399,7 +399,11 @@ export default class MessagingNodeProtoStub {
   }
 
   #send(message) {
-    const body = message.body ?? {};
+    const body = message.body || {};
+    if (typeof body !== "object" || Array.isArray(body)) {
+      this.#refuse(message, 400, "The field `body` is not an object.");
+      return;
+    }
     if (message.to === `${this.#stubURL}/status` || body.via === this.#stubURL) return;
     const frame = JSON.stringify({ ...message, body: { ...body, via: this.#mark } });
     const { maxFrame, maxQueue } = this.#config;
