@@ -22,6 +22,7 @@ import logging
 import socket
 import time
 from collections.abc import Iterator
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -223,6 +224,43 @@ class NodeFactory(WebSocketFactory):
         self.protocol = internals.with_options(NodeProtocol, self)
 
 
+class EventQueue:
+    """What an application receives, oldest first; asyncio.Queue takes 3 KB for each socket."""
+
+    __slots__ = ("_events", "_waiting")
+
+    def __init__(self) -> None:
+        self._events: list[Any] = []
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def put_nowait(self, event: Any) -> None:
+        """Add an event."""
+        self._events.append(event)
+        self._wake()
+
+    async def get(self) -> Any:
+        """Remove and return the oldest event, once there is one."""
+        while not self._events:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter in self._waiting:
+                    self._waiting.remove(waiter)
+                elif self._events:  # it was woken already; another takes the event
+                    self._wake()
+                raise
+        return self._events.pop(0)
+
+    def _wake(self) -> None:
+        while self._waiting:
+            waiter = self._waiting.pop(0)
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+
 class NodeServer(Server):
     """Daphne's server with links and a drain, on an existing socket."""
 
@@ -250,7 +288,13 @@ class NodeServer(Server):
         super().run()
 
     def create_application(self, protocol: Any, scope: dict[str, Any]) -> Any:
-        """Give the application the link, or for HTTP the flow control of a response."""
+        """Start the application of a connection: Daphne's way, with another queue.
+
+        A WebSocket's gets its link, a request's the flow control of its response.
+
+        Returns:
+            The queue of what it receives.
+        """
         if isinstance(protocol, NodeProtocol):
             protocol.link = DaphneLink(protocol)
             extensions = scope.setdefault("extensions", {})
@@ -258,10 +302,14 @@ class NodeServer(Server):
             extensions["websocket.http.response"] = {}
         elif isinstance(protocol, NodeRequest):
             scope.setdefault("extensions", {})["msgnode.writable"] = protocol.writable
-        queue = super().create_application(protocol, scope)
-        application = self.connections.get(protocol, {}).get("application_instance")
-        if application is not None:
+        scope.setdefault("asgi", {"version": "3.0"})
+        queue, details = EventQueue(), self.connections.get(protocol)
+        if details is not None:  # else it is lost already
+            reply = partial(self.handle_reply, protocol)
+            running = self.application(scope=scope, receive=queue.get, send=reply)
+            application = asyncio.ensure_future(running, loop=event_loop())
             application.add_done_callback(lambda _: self._ending.setdefault(protocol))
+            details["application_instance"] = application
         return queue
 
     def protocol_disconnected(self, protocol: Any) -> None:

@@ -138,6 +138,7 @@ class InternalProtocol(WebSocketProtocol):
         self.peer = f"tcp:{host}:{port}"
         transport.setTcpNoDelay(True)
         self._connectionMade()
+        self.send_queue = ()  # of what is sent in pieces, which nothing is
         self.server = self.factory.server_class
         self.server.protocol_connected(self)
         self.request = asked

@@ -44,7 +44,7 @@ class DaphneLink(SocketLink):
         for frame in self._early:
             receiver(frame)
         self._early.clear()
-        await self._closed.wait()
+        await self.until_closed()
 
     def ping(self, answered: Callable[[], None]) -> bool:
         """Ask the peer for a sign of life (see Link); one that has gone will be noticed anyway."""

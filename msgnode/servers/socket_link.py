@@ -96,7 +96,8 @@ class SocketLink(ABC):
         self.on_resume: Callable[[], None] = lambda: None
         self._is_open = True
         self._is_losing = False
-        self._closed = asyncio.Event()
+        self._has_closed = False
+        self._waits_for_close: asyncio.Future[None] | None = None
         self._corked: list[bytes] = []
         self._corked_bytes = 0
         self._has_dropped = False
@@ -262,4 +263,12 @@ class SocketLink(ABC):
     def closed(self) -> None:
         """The socket is gone."""
         self.closing()
-        self._closed.set()
+        self._has_closed = True
+        if self._waits_for_close is not None and not self._waits_for_close.done():
+            self._waits_for_close.set_result(None)
+
+    async def until_closed(self) -> None:
+        """Wait until the socket is gone, in one task."""
+        if not self._has_closed:
+            self._waits_for_close = asyncio.get_running_loop().create_future()
+            await self._waits_for_close

@@ -91,11 +91,11 @@ class Connection:
         self._carry = carry
         self._settings = settings
         self._failures = 0
-        self._waiting: deque[tuple[bytes, Message | None]] = deque()
+        self._waiting: deque[tuple[bytes, Message | None]] | None = None  # made when needed
         self._is_read = True
         self._is_waiting = False  # for the next turn of the loop
         self._turns = Turns(self._may_take_step, self._go_on)
-        self._released = asyncio.Event()
+        self._released: asyncio.Event | None = None  # made when needed
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.call_later(settings.handshake_timeout, self._no_session)
 
@@ -161,12 +161,14 @@ class Connection:
         if self.state is _READING:
             self._carry_one(frame, message)
         elif self.state is _HELD:
-            self._waiting.append((frame, message))
+            self._queue().append((frame, message))
             self._pause()
 
     async def ready(self) -> None:
         """Wait until the sender is not paused (for servers that are polled for frames)."""
         while self.state is _HELD:
+            if self._released is None:
+                self._released = asyncio.Event()
             self._released.clear()
             await self._released.wait()
 
@@ -203,7 +205,7 @@ class Connection:
 
     def hold(self, frame: bytes, fact: Pending) -> None:
         """Put a frame back at the head of the queue, and pause until the fact is known."""
-        self._waiting.appendleft((frame, None))
+        self._queue().appendleft((frame, None))
         self.flow.wait_for_fact(fact)
 
     def wait_until(self, fact: Pending, then: Callable[[], None]) -> None:
@@ -265,10 +267,20 @@ class Connection:
         self.state = after(SOCKET, self.state, event)
 
     def _stop(self) -> None:
-        self._waiting.clear()
+        self._waiting = None
         self._deadline.cancel()
         self.flow.stop()
-        self._released.set()
+        self._release()
+
+    def _queue(self) -> deque[tuple[bytes, Message | None]]:
+        if self._waiting is None:
+            self._waiting = deque()
+        return self._waiting
+
+    def _release(self) -> None:
+        """Go on where `ready` is waited for."""
+        if self._released is not None:
+            self._released.set()
 
     def _closed(self) -> None:
         self._stop()
@@ -339,7 +351,7 @@ class Connection:
             while self._waiting and self.state is _READING:
                 self._carry_one(*self._waiting.popleft())
             if self.state is _READING:
-                self._released.set()
+                self._release()
                 if not self._is_read:
                     self._is_read = True
                     self.link.resume_reading()

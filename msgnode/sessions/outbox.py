@@ -104,7 +104,7 @@ class Outbox:
         self._limit = limit
         self._stores = stores
         self.overflow = overflow
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[bytes] | None = None  # made when needed: 0.7 KB, empty or not
         self._bytes = 0
         self._unsent = 0
         self._link: Link | None = None
@@ -132,7 +132,7 @@ class Outbox:
             if link is not None:
                 self.overflow()
             return DeliveryResult.DROPPED
-        self._waiting.append(frame)
+        self._queue().append(frame)
         self._bytes += size
         self.frames += 1
         self.frames_bytes += len(frame)
@@ -192,14 +192,19 @@ class Outbox:
             if not self._stores or not self._take(size):
                 self.has_gap = True
                 return
-            self._waiting.appendleft(frame)
+            self._queue().appendleft(frame)
             self._bytes += size
 
     def clear(self) -> None:
         """Discard the queue."""
-        self._waiting.clear()
+        self._waiting = None
         self._give(self._bytes)
         self._relieve()
+
+    def _queue(self) -> deque[bytes]:
+        if self._waiting is None:
+            self._waiting = deque()
+        return self._waiting
 
     def _take(self, size: int) -> bool:
         return self._budget is None or self._budget.take(self, size)
@@ -242,6 +247,8 @@ class Outbox:
             frame = self._waiting.popleft()
             self._give(len(frame) + _OVERHEAD)
             link.write(frame)
+        if not self._waiting:
+            self._waiting = None
         if self._bytes <= self._limit // 8:
             self._relieve()
 

@@ -112,7 +112,7 @@ class Turns:
     def __init__(self, may_go_on: Callable[[], bool], finished: Callable[[], None]) -> None:
         self._may_go_on = may_go_on
         self._finished = finished
-        self.under_way: deque[Iterator[None]] = deque()
+        self.under_way: list[Iterator[None]] = []  # few: the sender is not read meanwhile
         self.is_queued = False
 
     def add(self, steps: Iterator[None]) -> None:
@@ -137,10 +137,10 @@ class Turns:
             try:
                 next(self.under_way[0])
             except StopIteration:
-                self.under_way.popleft()
+                self.under_way.pop(0)
             except Exception as error:
                 FAULTS.note("message", error)
-                self.under_way.popleft()
+                self.under_way.pop(0)
             finally:
                 TURN_QUEUE.is_working = False
 

@@ -25,7 +25,7 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.testing import StringTransport
 
 from msgnode.servers import daphne_internals, daphne_reactor
-from msgnode.servers.daphne import NodeServer
+from msgnode.servers.daphne import EventQueue, NodeServer
 from msgnode.servers.daphne_http import NodeHttpFactory, _drop_unasking
 
 from autobahn.twisted import websocket as _autobahn_twisted  # isort: skip
@@ -54,6 +54,7 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
     (WebSocketFactory, "setProtocolOptions", ""),
     (_autobahn.WebSocketServerProtocol, "_connectionLost", "(self, reason)"),
     (_autobahn.WebSocketProtocol, "is_closed", "attribute"),
+    (_autobahn.WebSocketProtocol, "send_queue", "attribute"),
     (_autobahn.WebSocketProtocol, "sendCloseFrame", "(self, code, reasonUtf8, isReply)"),
     (_autobahn.WebSocketProtocol, "dropConnection", "(self, abort)"),
     (_autobahn.WebSocketProtocol, "onCloseHandshakeTimeout", "(self)"),
@@ -489,3 +490,18 @@ def test_an_upgraded_connection_that_has_ended_goes_without_a_look_for_rings() -
         assert over() is None
     finally:
         gc.enable()
+
+
+async def test_what_an_application_receives_comes_in_order_and_past_who_waits_no_longer() -> None:
+    queue = EventQueue()
+    gone, first, second = (asyncio.ensure_future(queue.get()) for _ in range(3))
+    await asyncio.sleep(0)
+    gone.cancel()
+    for event in "abc":
+        queue.put_nowait(event)
+    assert [await first, await second, await queue.get()] == ["a", "b", "c"]
+    woken, other = (asyncio.ensure_future(queue.get()) for _ in range(2))
+    await asyncio.sleep(0)
+    queue.put_nowait("d")
+    woken.cancel()  # between the event and its turn
+    assert await other == "d"
