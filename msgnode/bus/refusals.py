@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from msgnode.core import messages
+from msgnode.core import addresses, messages
 from msgnode.core.decision import Decision
 from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import Forbidden, NodeError, NotFound
@@ -128,6 +128,7 @@ class Bounces:
         table: the routing table.
         components: the node's components.
         holders: finds the sender's worker if the table does not have it.
+        foreign: explains refusals of addresses of other domains, whose session here may have ended.
     """
 
     def __init__(
@@ -136,14 +137,16 @@ class Bounces:
         table: RoutingTable,
         components: ComponentBook,
         holders: Holders = NO_OTHERS,
+        foreign: ForeignDomains = NO_FOREIGN_DOMAINS,
     ) -> None:
         self._domain = domain
         self._table = table
         self._components = components
         self._holders = holders
+        self._foreign = foreign
 
     def bounce(self, frame: bytes) -> None:
-        """Answer a frame with 404, if its sender expects an answer."""
+        """Answer a frame with 404, or as a foreign domain is refused, if an answer is expected."""
         try:
             message = messages.parse(frame)
         except InvalidFrame:
@@ -151,7 +154,10 @@ class Bounces:
         to = message.recipients[0]
         if not delivery.expects_answer(message, to):
             return
-        answer = messages.reply(message, messages.error_body(NotFound(f"Nobody listens to {to}.")))
+        is_foreign = addresses.foreign_domain(to, self._domain)
+        error = self._foreign.refusal(to) if is_foreign else None
+        error = error or NotFound(f"Nobody listens to {to}.")
+        answer = messages.reply(message, messages.error_body(error))
         try:
             self._holders.find((answer, "bounced"), (message.sender,))
         except Pending as fact:

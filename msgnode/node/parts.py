@@ -458,7 +458,7 @@ def _bus(
     book = ComponentBook(components, at.table, held.subscriptions)
     guard = ResponseGuard(at.table, settings.STRICT_RESPONSES, manager.missed)
     liveness = LivenessChecks(manager, others.ask_worker)
-    bounces = Bounces(at.domain, at.table, book, others.holders)
+    bounces = Bounces(at.domain, at.table, book, others.holders, domains.peers)
     cluster = _cluster(at, sessions, held, policy, people, guard, liveness, bounces)
     locator = SessionLocator(manager, at.table, others.holders, cluster.fetch)
     handshake = SessionHandshake(

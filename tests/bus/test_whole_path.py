@@ -158,11 +158,14 @@ def test_what_other_workers_cannot_tell_is_503_and_what_they_can_404() -> None:
     assert said == f"Whether anybody listens to {NOBODY}/2 is not known just now."
 
 
-def test_what_is_known_of_a_foreign_domain_is_told() -> None:
-    class Foreign:
-        def refusal(self, to: str) -> NodeError | None:
-            return Unavailable(f"{to} is of a peer that is away.")
+class Foreign:
+    """Other domains, all of which are away."""
 
+    def refusal(self, to: str) -> NodeError | None:
+        return Unavailable(f"{to} is of a peer that is away.")
+
+
+def test_what_is_known_of_a_foreign_domain_is_told() -> None:
     scene = Scene(foreign=Foreign())
     scene.say(to="hyperty://b.example/1")
     assert scene.answer() == (503, "hyperty://b.example/1")
@@ -353,8 +356,8 @@ class Late:
         self.fact = Pending("Who holds it", self.callbacks.append)
 
 
-def bounce(scene: Scene, sender: str = TWO) -> None:
-    frame = {"id": "x", "type": "create", "from": sender, "to": GROUP, "body": {}}
+def bounce(scene: Scene, sender: str = TWO, to: str = GROUP) -> None:
+    frame = {"id": "x", "type": "create", "from": sender, "to": to, "body": {}}
     scene.bounces.bounce(json.dumps(frame).encode())
 
 
@@ -372,6 +375,15 @@ def test_the_sender_of_a_bounced_frame_is_looked_for_and_told_once_found() -> No
     for known in late.callbacks:
         known()
     assert [each["body"]["code"] for each in scene.target.messages] == [404, 404]
+
+
+def test_a_frame_that_comes_after_the_session_of_a_foreign_node_is_refused_as_its_domain_is() -> (
+    None
+):
+    scene = Scene(foreign=Foreign())
+    bounce(scene, to="hyperty://b.example/1")
+    bounce(scene)
+    assert [each["body"]["code"] for each in scene.target.messages] == [503, 404]
 
 
 def test_the_answer_to_a_bounced_frame_reaches_its_sender_and_no_subscriber() -> None:

@@ -105,4 +105,10 @@ KEPT: list[tuple[str, int, list[Fault]]] = [
         20094,
         [Fault(11.37, "freeze", 2, 8.00), Fault(12.54, "redis cut", 3, 12.00)],
     ),
+    (
+        "the exchange with another domain was paused, and a message that another worker had passed "
+        "on to its node's session was answered 404, though its address was there",
+        70162,
+        [Fault(6.20, "peers are paused", 3, 12.00)],
+    ),
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgnode.bus.holders import NO_OTHERS
 from msgnode.bus.ports import DeliveryResult, Response
-from msgnode.bus.refusals import Bounces
+from msgnode.bus.refusals import NO_FOREIGN_DOMAINS, Bounces
 from msgnode.bus.return_paths import ReturnPath
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
@@ -42,7 +42,11 @@ class Scene:
         self.tapped: list[tuple[Any, bytes]] = []
         self.pipeline = pipeline(self.table, *components, recorder=self.recorder, **parts)
         self.bounces = Bounces(
-            DOMAIN, self.table, ComponentBook(components), parts.get("holders", NO_OTHERS)
+            DOMAIN,
+            self.table,
+            ComponentBook(components),
+            parts.get("holders", NO_OTHERS),
+            parts.get("foreign", NO_FOREIGN_DOMAINS),
         )
         self.pipeline.watch(lambda record, body: self.tapped.append((record, body)))
 
