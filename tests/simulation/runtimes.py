@@ -431,6 +431,7 @@ class Runtime:
             models.Ban.objects.filter(value=self.url).delete()
             control.post("bans.changed")
             self.banned_at = 0.0
+            self._forget_session()  # one that a worker gave it that did not know yet
 
     def end_session(self) -> None:
         self.site.database.use()
