@@ -131,16 +131,22 @@ def insertion(
     return Statement(f"{into} SELECT {names} FROM {_rows_of(columns)}{rest}", columns)  # noqa: S608  (our own names)
 
 
-def alteration(table: str, columns: tuple[Column, ...], is_sqlite: bool) -> Statement:
-    """A statement that updates columns of rows; the last column identifies the row."""
+def alteration(
+    table: str, columns: tuple[Column, ...], is_sqlite: bool, leaves: tuple[str, str] | None = None
+) -> Statement:
+    """A statement that updates columns of rows; the last column identifies the row.
+
+    Rows whose column has a value are left as they are, if `leaves` names the two.
+    """
+    left = f""" AND "{table}"."{leaves[0]}" <> '{leaves[1]}'""" if leaves else ""
     *changed, key = [f'"{column.name}"' for column in columns]
     if is_sqlite:
         values = ", ".join(f"{name} = %s" for name in changed)
-        one = f'UPDATE "{table}" SET {values} WHERE {key} = %s'  # noqa: S608  (our own names)
+        one = f'UPDATE "{table}" SET {values} WHERE {key} = %s{left}'  # noqa: S608  (our own names)
         return Statement(Text("", one, ""), columns)
     values = ", ".join(f"{name} = r.{name}" for name in changed)
     rows = _rows_of(columns)
-    sql = f'UPDATE "{table}" SET {values} FROM {rows} WHERE "{table}".{key} = r.{key}'  # noqa: S608  (our own names)
+    sql = f'UPDATE "{table}" SET {values} FROM {rows} WHERE "{table}".{key} = r.{key}{left}'  # noqa: S608  (our own names)
     return Statement(sql, columns)
 
 
@@ -187,10 +193,23 @@ def insert(
 
 
 def update(
-    connection: Any, model: Any, columns: tuple[str, ...], rows: Iterable[Sequence[Any]]
+    connection: Any,
+    model: Any,
+    columns: tuple[str, ...],
+    rows: Iterable[Sequence[Any]],
+    *,
+    leaves: tuple[str, str] | None = None,
 ) -> None:
-    """Update columns of rows; the last of the columns identifies the row."""
-    _run(connection, alteration, model, columns, rows)
+    """Update columns of rows.
+
+    Args:
+        connection: to the database.
+        model: the model of the table.
+        columns: the columns that are given; the last one identifies the row.
+        rows: the values of these columns.
+        leaves: a column and a value: rows that have it are left as they are.
+    """
+    _run(connection, alteration, model, columns, rows, leaves)
 
 
 def delete(
@@ -206,7 +225,7 @@ def _run(
     model: Any,
     names: tuple[str, ...],
     rows: Iterable[Sequence[Any]],
-    *more: bool,
+    *more: Any,
 ) -> None:
     key = (make, model, names, connection.vendor, *more)
     if (statement := _made.get(key)) is None:

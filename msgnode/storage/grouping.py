@@ -65,7 +65,9 @@ def apply(changes: Iterable[Change]) -> None:
                     stretch.create(model, row)
             case Update(session_id, columns):
                 stretch.at(Stage.COLUMNS, session_id)
-                stretch.columns.setdefault(session_id, {}).update(columns)
+                known = stretch.columns.setdefault(session_id, {})
+                if known.get("state") != Session.State.CLOSED:
+                    known.update(columns)
             case Delete(model, session_id, None):
                 stretch.at(Stage.DELETIONS, session_id)
                 stretch.deletions.setdefault(model, {})[session_id] = None
@@ -132,10 +134,14 @@ class _Stretch:
 
 
 def _update(columns: dict[str, dict[str, Any]]) -> None:
-    """Update with one statement all rows that change the same columns."""
+    """Update with one statement all rows that change the same columns.
+
+    A session that an operator has closed stays so, whatever its worker still stores of it.
+    """
     alike: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
     for session_id, values in columns.items():
         names = tuple(sorted(values))
         alike.setdefault(names, []).append((*map(values.__getitem__, names), session_id))
     for names, rows in alike.items():
-        row_statements.update(connection, Session, (*names, "id"), rows)
+        closed = "state", Session.State.CLOSED.value
+        row_statements.update(connection, Session, (*names, "id"), rows, leaves=closed)

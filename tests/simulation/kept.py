@@ -111,4 +111,10 @@ KEPT: list[tuple[str, int, list[Fault]]] = [
         70162,
         [Fault(6.20, "peers are paused", 3, 12.00)],
     ),
+    (
+        "an operator ended a session while its worker could not reach the database, and what this "
+        "still had to write, that the socket was gone, had the session live again",
+        70178,
+        [Fault(20.42, "database is away", 0, 8.00), Fault(20.56, "session is ended", 3, 4.50)],
+    ),
 ]  # fmt: skip

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from msgnode import models
+from msgnode.console.operator_actions import end_sessions
 from msgnode.sessions.connection import Connection
 from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.session import READER_PATIENCE
@@ -436,8 +437,9 @@ class Runtime:
     def end_session(self) -> None:
         self.site.database.use()
         there = models.Session.objects.filter(runtime_url=self.url)
-        for row in there.exclude(state=models.Session.State.CLOSED):
-            control.post("session.end", session=row.id.hex, reason="simulated")
+        live = list(there.exclude(state=models.Session.State.CLOSED))
+        end_sessions(live, "operator", "simulated", may_return=False)
+        for row in live:
             self.crowd.ended[row.id.hex] = self.world.now
         self._forget_session()
 

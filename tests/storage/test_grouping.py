@@ -82,6 +82,17 @@ def test_the_ends_of_a_thousand_sessions_are_a_few_statements(
     assert models.Session.objects.filter(state=State.DETACHED).count() == 500
 
 
+@pytest.mark.parametrize("change", [detached, resumed, closed])
+def test_a_session_that_an_operator_has_closed_stays_as_he_left_it(change: Any) -> None:
+    one, other, _ = IDS
+    grouping.apply([*opened(one), *opened(other)])
+    models.Session.objects.filter(id=one).update(state=State.CLOSED, close_reason="by hand")
+    grouping.apply([*change(one), *change(other)])
+    row = models.Session.objects.get(id=one)
+    assert (row.state, row.close_reason, row.worker) == (State.CLOSED, "by hand", "")
+    assert models.Session.objects.get(id=other).state == change(other)[0].columns["state"]
+
+
 def test_an_address_that_an_end_frees_is_another_sessions_in_the_same_transaction() -> None:
     one, other, third = IDS
     grouping.apply([*opened(one), *opened(other), *opened(third), *allocated(one, "comm://d/a")])
