@@ -131,7 +131,8 @@ def _request(sent: Sent) -> list[str]:
     holder = sent.holder[0]
     if _missed(holder, sent) or any(at >= sent.at for at in sent.by.gaps):
         return []
-    if sent.is_abroad and max(sent.by.site.forgot_at, holder.site.forgot_at) >= sent.at:
+    lost_at = max(sent.by.site.forgot_at, holder.site.forgot_at, holder.site.stub_ended_at)
+    if sent.is_abroad and lost_at >= sent.at:  # no node knows what a stub had read and not posted
         return []
     got = "got it" if sent.got else "never got it"
     at = sent.at - 1000.0

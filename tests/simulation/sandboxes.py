@@ -54,6 +54,7 @@ class StubProcess:
         if self.returncode is None:
             self.returncode = code
             self.machine.site.stubs.remove(self)
+            self.machine.site.stub_ended_at = self.machine.site.world.now
             for each in self.pipes[1:]:
                 self.machine.call_soon(each.ends)
 

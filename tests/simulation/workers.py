@@ -25,6 +25,7 @@ class Site:
         device: one without a WebSocket, None if there is none.
         counted: frames that its workers have read from runtimes.
         forgot_at: when something was lost last that its workers had for another domain.
+        stub_ended_at: when a stub of its own ended last, with what it had read of another domain.
         closed_at: since when an operator lets nothing pass to other domains, 0.0 if something may.
     """
 
@@ -37,7 +38,7 @@ class Site:
         self.stubs: list[Any] = []
         self.device: Any = None
         self.counted = 0
-        self.forgot_at = self.closed_at = 0.0
+        self.forgot_at = self.stub_ended_at = self.closed_at = 0.0
         self._pids = 100 + 1_000 * number
 
     def next_pid(self) -> int:
