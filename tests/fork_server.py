@@ -38,6 +38,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+from tests import memory
+
 ROOT = Path(__file__).resolve().parent.parent
 PRODUCT = ("msgnode", "policies", "registry", "spark")
 _READ_EARLY = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "OTEL_", "ASGI_", "OPENSSL", "OPENBLAS")
@@ -353,6 +355,8 @@ def become(order: _Order) -> None:
     os.environ.update(order.environment)
     os.chdir(order.cwd)
     time.tzset()
+    if folder := order.environment.get(memory.FOLDER):
+        memory.tell_when_asked(folder)
     sys.orig_argv[:] = [sys.executable, *order.words]
     if order.words[0] == "-m":
         sys.argv[:] = order.words[1:]
