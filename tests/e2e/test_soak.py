@@ -187,7 +187,7 @@ def grown(samples: list[Sample], figure: str) -> list[float]:
     return differences
 
 
-@pytest.mark.timeout(WARM + SECONDS + 600)
+@pytest.mark.timeout(WARM + SECONDS + 1_200)
 async def test_with_everything_on_nothing_is_lost_in_silence_and_nothing_grows(
     tmp_path: Path, template: Path, migrated_url: str, redis_url: str
 ) -> None:
