@@ -30,7 +30,7 @@ def test_an_invitation_is_kept_and_the_workers_are_told(endpoint: models.PushEnd
     answer = post(endpoint.pk, invitation(resource="comm://a.example/1", junk="x"))
     assert (answer.status_code, answer["TTL"]) == (201, "60")
     assert answer["Location"] == f"{endpoints.url_of(endpoint.pk)}/i1"
-    told = models.ControlMessage.objects.get(kind=endpoints.LEFT)
+    told = models.ControlMessage.objects.get(kind=wire.INVITATION_LEFT)
     assert told.payload == {"runtime_url": RUNTIME}
     [taken], is_elsewhere = endpoints.take(RUNTIME, {endpoint.subject})
     assert not is_elsewhere
